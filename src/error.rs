@@ -1,0 +1,158 @@
+//! The one error of the library. Each variant names what, where, expected and got; the first line says it all.
+
+use std::fmt;
+
+/// What can go wrong. `Display` is one line for a person; [`Error::code`] is a stable word for programs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or stream cannot be read or written.
+    #[error("{file}: {action} failed: {reason}")]
+    Io {
+        /// Path, URL or a word for the source.
+        file: String,
+        /// What was tried: `open`, `read`, `write`.
+        action: &'static str,
+        /// The system's own words.
+        reason: String,
+    },
+    /// A file is not what its format says it must be.
+    #[error("{file}: {place}: expected {expected}, got {got}")]
+    Format {
+        /// Path, URL or a word for the source.
+        file: String,
+        /// Header field, metadata key or tensor name.
+        place: String,
+        /// What the format or the model asks for.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+    /// The tensors of a checkpoint are not those of its configuration: all differences at once, one a line after the first.
+    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), .problems.join("; "))]
+    Tensors {
+        /// Path, URL or a word for the source.
+        file: String,
+        /// One sentence per tensor: its name, expected and got.
+        problems: Vec<String>,
+    },
+    /// A model configuration that cannot be run.
+    #[error("config: {key}: expected {expected}, got {got}")]
+    Config {
+        /// The key in config.json (or `fox.*` in GGUF).
+        key: String,
+        /// What can be run.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+    /// An option or argument of a call is out of its range.
+    #[error("{option}: expected {expected}, got {got}")]
+    Argument {
+        /// The option's name as the caller wrote it.
+        option: String,
+        /// The allowed values.
+        expected: String,
+        /// What was given.
+        got: String,
+    },
+    /// More tokens than the context holds.
+    #[error("context: {needed} tokens asked for, {available} available (raise it with -c / context)")]
+    ContextFull {
+        /// Tokens that would be needed.
+        needed: usize,
+        /// Tokens that the session can hold.
+        available: usize,
+    },
+    /// The model file has no tokenizer and the call needs one.
+    #[error("{file}: this model has no tokenizer, and {action} needs one")]
+    NoTokenizer {
+        /// Path, URL or a word for the source.
+        file: String,
+        /// The call that needs it.
+        action: &'static str,
+    },
+    /// The tokenizer refused its file or a text.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+    /// No GPU that can be used.
+    #[error("gpu: {0}")]
+    NoGpu(String),
+    /// The GPU refused an allocation.
+    #[error("gpu memory: {what} needs {bytes} bytes: {reason}")]
+    OutOfMemory {
+        /// The buffer or plan.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// The device's own words, or the limit that it passes.
+        reason: String,
+    },
+    /// The GPU device is gone (unplugged, reset, taken by the system).
+    #[error("gpu device lost: {0}")]
+    DeviceLost(String),
+    /// The GPU reported an error of ours: a bug in kitfox.
+    #[error("gpu: {place}: {message}")]
+    Gpu {
+        /// Pipeline, buffer or step.
+        place: String,
+        /// The device's own words.
+        message: String,
+    },
+    /// A computation gave NaN or an infinity.
+    #[error("numbers: {place}: {got}")]
+    NotFinite {
+        /// Where it was seen.
+        place: String,
+        /// What was seen.
+        got: String,
+    },
+    /// The caller asked to stop.
+    #[error("aborted")]
+    Aborted,
+}
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// A stable word for programs (the `code` of `KitfoxError` in TypeScript).
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "io",
+            Self::Format { .. } => "format",
+            Self::Tensors { .. } => "tensors",
+            Self::Config { .. } => "config",
+            Self::Argument { .. } => "argument",
+            Self::ContextFull { .. } => "context-full",
+            Self::NoTokenizer { .. } => "no-tokenizer",
+            Self::Tokenizer(_) => "tokenizer",
+            Self::NoGpu(_) => "no-gpu",
+            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::DeviceLost(_) => "device-lost",
+            Self::Gpu { .. } => "gpu",
+            Self::NotFinite { .. } => "not-finite",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// [`Error::Format`] with everything turned to text.
+    pub fn format(
+        file: impl fmt::Display,
+        place: impl fmt::Display,
+        expected: impl fmt::Display,
+        got: impl fmt::Display,
+    ) -> Self {
+        Self::Format { file: file.to_string(), place: place.to_string(), expected: expected.to_string(), got: got.to_string() }
+    }
+
+    /// [`Error::Argument`] with everything turned to text.
+    pub fn argument(option: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self::Argument { option: option.to_string(), expected: expected.to_string(), got: got.to_string() }
+    }
+
+    /// [`Error::Config`] with everything turned to text.
+    pub fn config(key: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self::Config { key: key.to_string(), expected: expected.to_string(), got: got.to_string() }
+    }
+}

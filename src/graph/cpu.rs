@@ -1,0 +1,87 @@
+//! Runs a graph on the CPU, through the kernels' twins or their `fast` code: the fallback where there is no WebGPU, the
+//! debugger, and the judge of every shader.
+
+use super::contract::Args;
+use super::{Binding, BufferId, Dispatch, Graph, Program, Step, liveness};
+
+/// What a scratch slot holds before it is written: a NaN, so that a kernel that reads garbage shows.
+pub const GARBAGE: u32 = 0x7fc0_dead;
+
+/// The buffers of one program in main memory.
+pub struct Executor {
+    storage: Vec<Vec<u32>>,
+    /// By buffer: its index in `storage`; `None` for scratch that no dispatch binds.
+    place: Vec<Option<usize>>,
+    fast: bool,
+}
+
+impl Executor {
+    /// Allocates every buffer: zeros, and [`GARBAGE`] in scratch. With `fast`, kernels that have quicker CPU code use it.
+    pub fn new(program: &Program, fast: bool) -> Self {
+        let plan = liveness::plan(program);
+        let mut storage: Vec<Vec<u32>> = plan.slot_words.iter().map(|words| vec![GARBAGE; *words]).collect();
+        let place = program.buffers.iter().zip(&plan.slot_of).map(|(buffer, slot)| {
+            slot.or_else(|| {
+                (buffer.role != super::Role::Scratch).then(|| {
+                    storage.push(vec![0; buffer.words]);
+                    storage.len() - 1
+                })
+            })
+        });
+        let place = place.collect();
+        Self { storage, place, fast }
+    }
+
+    /// Writes words into a buffer.
+    pub fn write(&mut self, buffer: BufferId, first_word: usize, words: &[u32]) {
+        let ix = self.storage_ix(buffer);
+        self.storage[ix][first_word..first_word + words.len()].copy_from_slice(words);
+    }
+
+    /// The words of a buffer (for scratch: of the slot that it shares).
+    pub fn read(&self, buffer: BufferId) -> &[u32] {
+        &self.storage[self.storage_ix(buffer)]
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> u64 {
+        self.storage.iter().map(|words| words.len() as u64 * 4).sum()
+    }
+
+    /// Runs a graph's dispatches in order; those marked `only_for_logits` only when `logits` is set.
+    pub fn replay(&mut self, graph: &Graph, step: &Step, logits: bool) {
+        for dispatch in graph.dispatches.iter().filter(|dispatch| logits || !dispatch.only_for_logits) {
+            self.run(dispatch, step);
+        }
+    }
+
+    /// Runs one dispatch.
+    pub fn run(&mut self, dispatch: &Dispatch, step: &Step) {
+        // The recorder refuses a buffer bound twice, and buffers alive together never share a slot: each is taken once.
+        let places: Vec<usize> = dispatch.bindings.iter().map(|binding| self.storage_ix(binding.buffer)).collect();
+        let mut taken: Vec<Vec<u32>> = places.iter().map(|place| std::mem::take(&mut self.storage[*place])).collect();
+        let windows = taken.iter_mut().zip(&dispatch.bindings).map(|(words, binding)| Some(window(words, binding))).collect();
+        let kernel = dispatch.kernel;
+        let run = if self.fast { kernel.fast.unwrap_or(kernel.twin) } else { kernel.twin };
+        run(&mut Args {
+            kernel,
+            variant: &dispatch.variant,
+            step: *step,
+            groups: dispatch.grid.at(step),
+            params: &dispatch.params,
+            windows,
+        });
+        for (place, words) in places.into_iter().zip(taken) {
+            self.storage[place] = words;
+        }
+    }
+
+    fn storage_ix(&self, buffer: BufferId) -> usize {
+        let place = self.place[buffer.0 as usize];
+        place.unwrap_or_else(|| unreachable!("scratch buffer {buffer:?} is bound by no dispatch"))
+    }
+}
+
+fn window<'a>(words: &'a mut [u32], binding: &Binding) -> &'a mut [u32] {
+    &mut words[binding.first_word..binding.first_word + binding.words]
+}

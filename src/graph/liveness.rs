@@ -1,0 +1,48 @@
+//! Storage for scratch buffers by liveness: two buffers that are never alive in the same dispatch share a slot.
+//!
+//! A scratch buffer lives from the first to the last dispatch that binds it, inside one graph. Graphs of a program never run
+//! at once, so slots are shared between them too. First fit, in order of first use: the graphs are short and regular.
+
+use super::{Program, Role};
+
+/// Slots and who sits where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Size of each slot in words.
+    pub slot_words: Vec<usize>,
+    /// By buffer: the slot of a scratch buffer that some dispatch binds.
+    pub slot_of: Vec<Option<usize>>,
+}
+
+/// Gives every used scratch buffer a slot.
+pub fn plan(program: &Program) -> Plan {
+    let mut plan = Plan { slot_words: Vec::new(), slot_of: vec![None; program.buffers.len()] };
+    for graph in &program.graphs {
+        let mut last_use = vec![None; program.buffers.len()];
+        for (at, dispatch) in graph.dispatches.iter().enumerate() {
+            for binding in &dispatch.bindings {
+                last_use[binding.buffer.0 as usize] = Some(at);
+            }
+        }
+        // By slot: the last dispatch that needs what it holds now.
+        let mut busy_until: Vec<Option<usize>> = vec![None; plan.slot_words.len()];
+        for (at, dispatch) in graph.dispatches.iter().enumerate() {
+            for binding in &dispatch.bindings {
+                let ix = binding.buffer.0 as usize;
+                if program.buffers[ix].role != Role::Scratch || plan.slot_of[ix].is_some() {
+                    continue;
+                }
+                let free = busy_until.iter().position(|until| until.is_none_or(|until| until < at));
+                let slot = free.unwrap_or_else(|| {
+                    busy_until.push(None);
+                    plan.slot_words.push(0);
+                    busy_until.len() - 1
+                });
+                busy_until[slot] = last_use[ix];
+                plan.slot_words[slot] = plan.slot_words[slot].max(program.buffers[ix].words);
+                plan.slot_of[ix] = Some(slot);
+            }
+        }
+    }
+    plan
+}

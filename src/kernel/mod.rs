@@ -1,0 +1,32 @@
+//! The kernels: one file per shader, registered in [`KERNELS`]. A kernel knows numbers, the graph and nothing else: no GPU, no
+//! model, no file.
+//!
+//! To add one: `shaders/NAME.wgsl`, `src/kernel/NAME.rs` with a `static NAME: Kernel`, a recording function, a twin and cases,
+//! and one line in each of the two lists below. The tests find it there.
+
+use crate::graph::Kernel;
+
+pub mod silu_gate;
+
+/// Every kernel, for the tests and for `kitfox check`.
+pub static KERNELS: &[&Kernel] = &[&silu_gate::SILU_GATE];
+
+/// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
+pub mod inputs {
+    /// `n` floats, roughly uniform in (-scale, scale).
+    pub fn floats(seed: u32, n: usize, scale: f32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state
+        };
+        (0..n).map(|_| (next() >> 8) as f32 / (1 << 23) as f32 - 1.0).map(|unit| unit * scale).collect()
+    }
+
+    /// The bits of [`floats`].
+    pub fn words(seed: u32, n: usize, scale: f32) -> Vec<u32> {
+        floats(seed, n, scale).into_iter().map(f32::to_bits).collect()
+    }
+}

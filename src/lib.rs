@@ -1,0 +1,26 @@
+//! kitfox runs the Forgetting Transformer (FoX, arXiv 2503.02130) on WebGPU and on the CPU. This file is the map of the house.
+//!
+//! ```text
+//! 5   web            main.rs, cli/       surfaces: parse, print, convert errors
+//!        \            /
+//! 4      session                         a model, a device, a text, a sampler: prefill, step, generate
+//!       /   |    \    \
+//! 3 model  gpu  format text              model does not know gpu; gpu does not know model
+//!      \    |     |     |
+//! 2   kernel|     |     |                kernel does not know gpu
+//!        \  |     |     |
+//! 1     graph     |     |                kernel and gpu meet only here
+//!           \     |    /
+//! 0        num, error
+//! ```
+//!
+//! Arrows go down only; `tests/layers.rs` reads the sources and holds them. `wgpu` is named only in `gpu`, JavaScript only in
+//! `web`, `std::fs` only in the command line and in `format`'s file source.
+#![deny(unsafe_code)]
+
+pub mod error;
+pub mod graph;
+pub mod kernel;
+pub mod num;
+
+pub use error::{Error, Result};

@@ -1,0 +1,3 @@
+//! kitfox on the command line.
+
+fn main() {}
