@@ -108,8 +108,10 @@ async function answer(): Promise<void> {
       stats.textContent = done < total ? `Reading ${done} of ${total} tokens …` : 'Writing …';
     };
     const generation = fox.generate(prompt.value, { ...settings(), signal: ends.signal, onPrefill });
+    const pace = new Pace();
     try {
       for await (const piece of generation) {
+        stats.textContent = pace.after(piece.ids.length);
         const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
         text.appendData(piece.text);
         if (atEnd) output.scrollTop = output.scrollHeight;
@@ -132,17 +134,36 @@ async function answer(): Promise<void> {
   }
 }
 
+/** The speed while an answer is written, told at most four times a second. */
+class Pace {
+  #tokens = 0;
+  #began = 0;
+  #told = 0;
+  #text = 'Writing …';
+
+  after(tokens: number): string {
+    const now = performance.now();
+    if (this.#tokens === 0) this.#began = now;
+    this.#tokens += tokens;
+    if (now - this.#told > 250 && now > this.#began) {
+      this.#told = now;
+      this.#text = `Writing: ${this.#tokens} tokens, ${(((this.#tokens - 1) * 1000) / (now - this.#began)).toFixed(1)} tokens/s`;
+    }
+    return this.#text;
+  }
+}
+
 function settings(): GenerateOptions {
   const value = (id: string): number => input(id).valueAsNumber;
-  const temperature = value('temperature');
+  const optional = (id: 'seed' | 'repeatPenalty') => (input(id).value === '' ? {} : { [id]: value(id) });
   return {
-    temperature,
+    temperature: value('temperature'),
     topK: value('topK'),
     topP: value('topP'),
     minP: value('minP'),
-    repeatPenalty: value('repeatPenalty'),
     maxTokens: value('maxTokens'),
-    ...(input('seed').value === '' ? {} : { seed: value('seed') }),
+    ...optional('repeatPenalty'),
+    ...optional('seed'),
   };
 }
 
