@@ -22,6 +22,9 @@ pub static KERNELS: &[&Kernel] = &[&embed::EMBED, &matmul::MATMUL, &matvec::MATV
 pub static SHARED: &[(&str, &str)] =
     &[("step", include_str!("../../shaders/shared/step.wgsl")), ("weights", include_str!("../../shaders/shared/weights.wgsl"))];
 
+/// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
+pub static SHARED: &[(&str, &str)] = &[("step", include_str!("../../shaders/shared/step.wgsl"))];
+
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
 pub mod inputs {
     /// `n` floats, roughly uniform in (-scale, scale).
