@@ -39,9 +39,9 @@ const PIECE = 1u; // F16 rows may start in the middle of 16 bytes
 #endif
 #endif
 
-var<workgroup> partial: array<f32, LANES * WG_ROWS>;
+var<workgroup> lane_sums: array<f32, LANES * WG_ROWS>;
 #ifdef NORM
-var<workgroup> partial_squares: array<f32, LANES>;
+var<workgroup> lane_squares: array<f32, LANES>;
 #endif
 
 // The row of W behind a slot (WG_ROWS a workgroup); past the end the last row, computed and not stored.
@@ -87,9 +87,9 @@ fn main(
   let lane = local % LANES;
   let slot = local / LANES * ROWS; // this invocation's first, of the workgroup's WG_ROWS
   let n_columns = params.k / 4u;
-  var from = 0u;
+  var x_row = 0u;
 #ifdef LAST_ROW
-  from = (step.n_tokens - 1u) * n_columns;
+  x_row = (step.n_tokens - 1u) * n_columns;
 #endif
   var first_slot = group * WG_ROWS;
   var sums: array<f32, ROWS>;
@@ -100,7 +100,7 @@ fn main(
   if (is_gates) {
     first_slot -= row_groups * WG_ROWS;
     for (var c = lane; c < n_columns; c += LANES) {
-      var value = x[from + c];
+      var value = x[x_row + c];
 #ifdef NORM
       squares += dot(value, value);
       value *= norm_weight[c];
@@ -115,7 +115,7 @@ fn main(
       var xs: array<vec4<f32>, PIECE>;
       for (var i = 0u; i < PIECE; i += 1u) {
         let c = q * PIECE + i;
-        let value = x[from + c];
+        let value = x[x_row + c];
 #ifdef NORM
         squares += dot(value, value);
         xs[i] = value * norm_weight[c];
@@ -128,9 +128,9 @@ fn main(
 #ifdef GATES
   }
 #endif
-  for (var j = 0u; j < ROWS; j += 1u) { partial[lane * WG_ROWS + slot + j] = sums[j]; }
+  for (var j = 0u; j < ROWS; j += 1u) { lane_sums[lane * WG_ROWS + slot + j] = sums[j]; }
 #ifdef NORM
-  if (slot == 0u) { partial_squares[lane] = squares; }
+  if (slot == 0u) { lane_squares[lane] = squares; }
 #endif
   workgroupBarrier();
 
@@ -139,12 +139,12 @@ fn main(
   var scale = 1.0;
 #ifdef NORM
   var total = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { total += partial_squares[i]; }
+  for (var i = 0u; i < LANES; i += 1u) { total += lane_squares[i]; }
   scale = inverseSqrt(total / f32(params.k) + params.eps);
 #endif
   let row = first_slot + local;
   var sum = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { sum += partial[i * WG_ROWS + local]; }
+  for (var i = 0u; i < LANES; i += 1u) { sum += lane_sums[i * WG_ROWS + local]; }
   sum *= scale;
 #ifdef GATES
   if (is_gates) {
@@ -155,7 +155,7 @@ fn main(
 #ifdef SWIGLU
   if ((local & 1u) == 1u || row >= params.n_rows) { return; }
   var value = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { value += partial[i * WG_ROWS + local + 1u]; }
+  for (var i = 0u; i < LANES; i += 1u) { value += lane_sums[i * WG_ROWS + local + 1u]; }
   y[params.out_offset + row / 2u] = sum / (1.0 + exp(-sum)) * value * scale;
 #else
   if (row >= params.n_rows) { return; }

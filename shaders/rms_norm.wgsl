@@ -20,7 +20,7 @@ struct Params {
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 
-var<workgroup> partial: array<f32, WG>;
+var<workgroup> lane_sums: array<f32, WG>;
 
 fn load(at: u32) -> f32 {
 #ifdef COPY
@@ -36,23 +36,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let row = group.x * (WG / LANES) + local / LANES;
   let t = group.y;
   let live = row < params.rows_per_token && t < step.n_tokens;
-  let from = t * params.in_stride + params.in_offset + row * params.width;
-  let to = t * params.out_stride + params.out_offset + row * params.width;
+  let x_row = t * params.in_stride + params.in_offset + row * params.width;
+  let y_row = t * params.out_stride + params.out_offset + row * params.width;
   var sum = 0.0;
   if (live) {
     for (var i = lane; i < params.width; i += LANES) {
-      let value = load(from + i);
+      let value = load(x_row + i);
       sum += value * value;
     }
   }
-  partial[local] = sum;
+  lane_sums[local] = sum;
   workgroupBarrier();
   if (!live) { return; }
-  // Every lane adds all the partial sums: cheaper than the barriers of a tree, and the same order in each.
+  // Every lane adds all lane sums: cheaper than the barriers of a tree, and the same order in each.
   var total = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { total += partial[local - lane + i]; }
+  for (var i = 0u; i < LANES; i += 1u) { total += lane_sums[local - lane + i]; }
   let scale = inverseSqrt(total / f32(params.width) + params.eps);
   for (var i = lane; i < params.width; i += LANES) {
-    y[to + i] = load(from + i) * scale * weight[params.w_offset + row * params.width + i];
+    y[y_row + i] = load(x_row + i) * scale * weight[params.w_offset + row * params.width + i];
   }
 }
