@@ -71,6 +71,7 @@ impl Executor {
     /// [`Error::OutOfMemory`] names a buffer that passes a limit or that the device refuses; [`Error::Gpu`] names a pipeline or
     /// graph that it refuses.
     pub async fn new(gpu: Gpu, program: &Program) -> Result<Self> {
+        gpu.faults.check("setup")?;
         memory::check_limits(&gpu, program)?;
         let plan = liveness::plan(program);
         let mut wanted: Vec<(String, usize)> =
@@ -256,10 +257,9 @@ impl Executor {
     pub fn read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> impl Future<Output = Result<Vec<u32>>> + use<'_> {
         let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
         assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
-        let queued = (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words));
+        let queued = self.gpu.faults.check("read").map(|()| (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words)));
         async move {
-            self.gpu.faults.check("read")?;
-            let Some((staging, submission, mapped)) = queued else { return Ok(Vec::new()) };
+            let Some((staging, submission, mapped)) = queued? else { return Ok(Vec::new()) };
             self.gpu.wait(submission, "read")?;
             let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
             let mapped = mapped.await;

@@ -36,6 +36,11 @@ impl Faults {
         Err(fault.into_error(place, 0))
     }
 
+    /// Takes the device for lost from now on. (Natively its own callback waits for the next poll.)
+    pub(super) fn destroyed(&self) {
+        self.put(Fault::Lost(describe_loss(wgpu::DeviceLostReason::Destroyed, "")));
+    }
+
     fn put(&self, fault: Fault) {
         let mut cell = self.cell();
         // The first fault is the cause and later ones its echo, but a lost device explains all of them.
