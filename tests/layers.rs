@@ -48,7 +48,13 @@ fn problems(path: &str, text: &str) -> Vec<String> {
         }
     }
     for (name, rooms) in NAMES {
-        if mentions(&code, name) && !rooms.iter().any(|start| path.starts_with(start)) {
+        let in_list = |(root, item): (&str, &str)| {
+            let opening = format!("{root}::{{");
+            let mut lists = code.match_indices(&opening).map(|(at, list)| first_words(&code[at + list.len()..]));
+            lists.any(|words| words.iter().any(|word| word == item))
+        };
+        let named = mentions(&code, name) || name.split_once("::").is_some_and(in_list);
+        if named && !rooms.iter().any(|start| path.starts_with(start)) {
             problems.push(format!("src/{path}: {name} is named outside {}", rooms.join(", ")));
         }
     }
@@ -203,6 +209,7 @@ fn a_wrong_arrow_is_caught() {
         ("num/mod.rs", "use crate::graph::Step;", "num names graph"),
         ("kernel/x.rs", "let d: wgpu::Device;", "wgpu is named outside gpu/"),
         ("session/mod.rs", "use std::fs;", "std::fs is named outside"),
+        ("session/mod.rs", "use std::{collections::HashMap, fs};", "std::fs is named outside"),
         ("session/mod.rs", "fn f() { let a = \"\\\"\"; unsafe { g() } }", "unsafe is named outside"),
         ("gpu/mod.rs", "use js_sys::Array;", "js_sys is named outside"),
         ("kitchen/mod.rs", "", "kitchen is no room"),
