@@ -13,6 +13,7 @@ use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
 use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -121,9 +122,8 @@ impl Executor {
         let mut known = HashMap::new();
         for graph in &program.graphs {
             for dispatch in &graph.dispatches {
-                let key = (dispatch.kernel.name, &dispatch.variant);
-                if !known.contains_key(&key) {
-                    known.insert(key, self.pipelines.len());
+                if let Entry::Vacant(entry) = known.entry((dispatch.kernel.name, &dispatch.variant)) {
+                    entry.insert(self.pipelines.len());
                     self.pipelines.push(pipeline(&self.gpu, dispatch.kernel, &dispatch.variant).await?);
                 }
             }
