@@ -11,6 +11,9 @@ pub mod silu_gate;
 /// Every kernel, for the tests and for `kitfox check`.
 pub static KERNELS: &[&Kernel] = &[&silu_gate::SILU_GATE];
 
+/// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
+pub static SHARED: &[(&str, &str)] = &[("step", include_str!("../../shaders/shared/step.wgsl"))];
+
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
 pub mod inputs {
     /// `n` floats, roughly uniform in (-scale, scale).
