@@ -22,5 +22,6 @@ pub mod error;
 pub mod graph;
 pub mod kernel;
 pub mod num;
+pub mod text;
 
 pub use error::{Error, Result};
