@@ -23,5 +23,6 @@ pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod num;
+pub mod text;
 
 pub use error::{Error, Result};

@@ -13,6 +13,7 @@ use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
 use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -71,6 +72,7 @@ impl Executor {
     /// [`Error::OutOfMemory`] names a buffer that passes a limit or that the device refuses; [`Error::Gpu`] names a pipeline or
     /// graph that it refuses.
     pub async fn new(gpu: Gpu, program: &Program) -> Result<Self> {
+        gpu.faults.check("setup")?;
         memory::check_limits(&gpu, program)?;
         let plan = liveness::plan(program);
         let mut wanted: Vec<(String, usize)> =
@@ -120,9 +122,8 @@ impl Executor {
         let mut known = HashMap::new();
         for graph in &program.graphs {
             for dispatch in &graph.dispatches {
-                let key = (dispatch.kernel.name, &dispatch.variant);
-                if !known.contains_key(&key) {
-                    known.insert(key, self.pipelines.len());
+                if let Entry::Vacant(entry) = known.entry((dispatch.kernel.name, &dispatch.variant)) {
+                    entry.insert(self.pipelines.len());
                     self.pipelines.push(pipeline(&self.gpu, dispatch.kernel, &dispatch.variant).await?);
                 }
             }
@@ -256,10 +257,9 @@ impl Executor {
     pub fn read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> impl Future<Output = Result<Vec<u32>>> + use<'_> {
         let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
         assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
-        let queued = (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words));
+        let queued = self.gpu.faults.check("read").map(|()| (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words)));
         async move {
-            self.gpu.faults.check("read")?;
-            let Some((staging, submission, mapped)) = queued else { return Ok(Vec::new()) };
+            let Some((staging, submission, mapped)) = queued? else { return Ok(Vec::new()) };
             self.gpu.wait(submission, "read")?;
             let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
             let mapped = mapped.await;

@@ -36,6 +36,11 @@ impl Faults {
         Err(fault.into_error(place, 0))
     }
 
+    /// Takes the device for lost from now on. (Natively its own callback waits for the next poll.)
+    pub(super) fn destroyed(&self) {
+        self.put(Fault::Lost(describe_loss(wgpu::DeviceLostReason::Destroyed, "")));
+    }
+
     fn put(&self, fault: Fault) {
         let mut cell = self.cell();
         // The first fault is the cause and later ones its echo, but a lost device explains all of them.
@@ -80,4 +85,31 @@ fn describe_loss(reason: wgpu::DeviceLostReason, message: &str) -> String {
         wgpu::DeviceLostReason::Unknown => "the system took it",
     };
     if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::Error;
+    use crate::gpu::{AdapterPick, Gpu};
+
+    #[test]
+    fn an_uncaptured_error_is_told_once_and_a_loss_for_ever() {
+        if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
+            println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+            return;
+        }
+        let gpu = pollster::block_on(Gpu::open(AdapterPick::Any)).unwrap();
+        gpu.faults.check("before").unwrap();
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::STORAGE;
+        let refused = wgpu::BufferDescriptor { label: Some("refused"), size: 4, usage, mapped_at_creation: false };
+        let _ = gpu.device.create_buffer(&refused);
+        let error = gpu.faults.check("after").unwrap_err();
+        assert!(matches!(&error, Error::Gpu { place, .. } if place == "after"), "{error}");
+        gpu.faults.check("later").unwrap();
+        gpu.destroy();
+        let _ = gpu.device.create_buffer(&refused);
+        for _ in 0..2 {
+            assert!(matches!(gpu.faults.check("lost"), Err(Error::DeviceLost(_))));
+        }
+    }
 }

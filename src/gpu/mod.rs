@@ -62,6 +62,7 @@ impl Gpu {
 
     /// Gives the device and all its memory back now. Every later call on it returns [`Error::DeviceLost`].
     pub fn destroy(&self) {
+        self.faults.destroyed();
         self.device.destroy();
     }
 
@@ -71,6 +72,7 @@ impl Gpu {
     /// # Errors
     /// What the device reported meanwhile.
     pub async fn settle(&self) -> Result<()> {
+        self.faults.check("settle")?;
         let submission = self.queue.submit(None);
         let (sender, receiver) = oneshot::channel();
         self.queue.on_submitted_work_done(move || sender.send(()));

@@ -205,3 +205,74 @@ fn judge(tolerance: Tolerance, error: f64, power: f64, deviation: &mut Deviation
         deviation.problem = Some(worst());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Expect, Step};
+
+    const TOLERANCE: Tolerance = Tolerance { nmse: 1e-6, max_abs: 1e-3 };
+
+    /// Compares one buffer, its guards appended.
+    fn judge_words(how: Compare, got: &[u32], want: &[u32]) -> Vec<Deviation> {
+        let mut program = Program::default();
+        let buffer = program.buffer("y", want.len(), Role::Output);
+        let expect = vec![Expect { buffer, compare: how }];
+        let case = Case { name: "case".to_owned(), program, contents: Vec::new(), step: Step::default(), expect };
+        let tail =
+            |words: &[u32]| vec![words.iter().copied().chain([GUARD; GUARD_WORDS]).take(want.len() + GUARD_WORDS).collect()];
+        compare(&case, &tail(got), &tail(want))
+    }
+
+    fn floats(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    fn halves(values: [f32; 2]) -> u32 {
+        let [low, high] = values.map(|value| u32::from(f16::from_f32(value).to_bits()));
+        low | high << 16
+    }
+
+    #[test]
+    fn what_is_within_the_tolerance_holds() {
+        let cases = [
+            (Compare::F32(TOLERANCE), floats(&[1.0, -2.0001, 0.0]), floats(&[1.0, -2.0, -0.0])),
+            (Compare::F16x2(TOLERANCE), vec![halves([1.0, 0.5]), GUARD], vec![halves([1.0, 0.5]), GUARD]),
+            (Compare::Fixed64(TOLERANCE), vec![u32::MAX, 4, GUARD, GUARD], vec![0, 5, GUARD, GUARD]),
+            (Compare::Exact, vec![7, GUARD], vec![7, GUARD]),
+        ];
+        for (how, got, want) in cases {
+            let [deviation] = &judge_words(how, &got, &want)[..] else { panic!("one buffer is expected") };
+            assert!(!deviation.failed(), "{deviation}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let nan = f32::NAN.to_bits();
+        let cases = [
+            (Compare::F32(TOLERANCE), floats(&[1.0, -2.1]), floats(&[1.0, -2.0]), "worst at 1: got -2.0999"),
+            (Compare::F32(TOLERANCE), floats(&[0.01; 2]), floats(&[0.0; 2]), "worst at 0"),
+            (Compare::F32(TOLERANCE), vec![0, nan], floats(&[0.0, 1.0]), "not a finite number at 1"),
+            (Compare::F32(TOLERANCE), vec![0, nan], vec![0, nan], "not a finite number at 1"),
+            (Compare::F32(TOLERANCE), vec![0, GUARD], floats(&[0.0, 1.0]), "not a finite number at 1"),
+            (Compare::F32(TOLERANCE), floats(&[0.0, 1.0]), vec![0, GUARD], "not a finite number at 1"),
+            (Compare::F16x2(TOLERANCE), vec![halves([1.0, 2.0])], vec![halves([1.0, 3.0])], "worst at 1: got 2, want 3"),
+            (Compare::F16x2(TOLERANCE), vec![GUARD], vec![halves([1.0, 3.0])], "not a finite number at 0"),
+            (Compare::Fixed64(TOLERANCE), vec![0, 5], vec![1 << 31, 5], "worst at pair 0: got 5, want 5.5"),
+            (Compare::Fixed64(TOLERANCE), vec![GUARD, GUARD], vec![1, 0], "worst at pair 0"),
+            (Compare::Exact, vec![7, 8, 9], vec![7, 1, 2], "2 words differ, first at 1: got 0x00000008, want 0x00000001"),
+        ];
+        for (how, got, want, expected) in cases {
+            let [deviation] = &judge_words(how, &got, &want)[..] else { panic!("one buffer is expected") };
+            assert!(deviation.to_string().contains(expected), "{deviation}");
+        }
+    }
+
+    #[test]
+    fn a_write_past_the_end_is_told() {
+        let found = judge_words(Compare::Exact, &[1, 2, 3], &[1, 2]);
+        assert!(!found[0].failed());
+        assert_eq!(found[1].problem.as_deref(), Some("written 0 words past its end"));
+    }
+}

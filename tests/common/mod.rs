@@ -1,5 +1,7 @@
 //! What the GPU tests share: every adapter at hand, opened.
 
+#![allow(clippy::panic, reason = "a helper of tests fails as tests do")]
+
 use kitfox::gpu::{AdapterPick, Gpu, adapters};
 
 /// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless `KITFOX_NO_GPU=1` says that
