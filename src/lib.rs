@@ -20,8 +20,10 @@
 
 pub mod error;
 pub mod format;
+pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod num;
+pub mod text;
 
 pub use error::{Error, Result};
