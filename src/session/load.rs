@@ -71,7 +71,7 @@ impl Model {
         progress: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Self> {
         let config = Config::from_json(&checkpoint.config)?;
-        let file = checkpoint.name();
+        let file = checkpoint.file_name().to_owned();
         let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
         if !(1..=MAX_CONTEXT).contains(&context) {
             return Err(Error::argument("context", format!("1 to {MAX_CONTEXT} tokens"), context));
@@ -213,7 +213,7 @@ fn floats(checkpoint: &Checkpoint, ix: usize, bytes: &[u8]) -> Result<Vec<f32>> 
     let values = to_f32(tensor.ty, bytes);
     match values.iter().find(|value| !value.is_finite()) {
         None => Ok(values),
-        Some(value) => Err(Error::NotFinite { place: format!("{}: {}", checkpoint.name(), tensor.origin), got: value.to_string() }),
+        Some(value) => Err(Error::NotFinite { place: format!("{}: {}", checkpoint.file_name(), tensor.origin), got: value.to_string() }),
     }
 }
 
