@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 pub mod error;
+pub mod gpu;
 pub mod graph;
 pub mod kernel;
 pub mod num;

@@ -6,10 +6,21 @@
 
 use crate::graph::Kernel;
 
+mod dot;
+pub mod embed;
+pub mod layout;
+pub mod matmul;
+pub mod matvec;
+pub mod parallel;
+pub mod rms_norm;
 pub mod silu_gate;
 
 /// Every kernel, for the tests and for `kitfox check`.
-pub static KERNELS: &[&Kernel] = &[&silu_gate::SILU_GATE];
+pub static KERNELS: &[&Kernel] = &[&embed::EMBED, &matmul::MATMUL, &matvec::MATVEC, &rms_norm::RMS_NORM, &silu_gate::SILU_GATE];
+
+/// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
+pub static SHARED: &[(&str, &str)] =
+    &[("step", include_str!("../../shaders/shared/step.wgsl")), ("weights", include_str!("../../shaders/shared/weights.wgsl"))];
 
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
 pub mod inputs {
