@@ -1,10 +1,10 @@
-// y[t, i] = silu(g[t, i]) · u[t, i], silu(z) = z / (1 + exp(-z))
+// y[t, offset + i] = silu(g[t, i]) · u[t, i], silu(z) = z / (1 + exp(-z))
 // One invocation an element; workgroups folded over x and y.
 
 @group(0) @binding(0) var<storage, read> gate_up: array<f32>; // [tokens, 2·width]: gate row, then value row
-@group(0) @binding(1) var<storage, read_write> y: array<f32>; // [tokens, width]
+@group(0) @binding(1) var<storage, read_write> y: array<f32>; // [tokens, stride]
 
-struct Params { width: u32 }
+struct Params { width: u32, stride: u32, offset: u32 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 
@@ -15,5 +15,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (i >= params.width || t >= step.n_tokens) { return; }
   let row = t * 2u * params.width;
   let g = gate_up[row + i];
-  y[t * params.width + i] = g / (1.0 + exp(-g)) * gate_up[row + params.width + i];
+  y[t * params.stride + params.offset + i] = g / (1.0 + exp(-g)) * gate_up[row + params.width + i];
 }

@@ -1,3 +1,13 @@
-//! kitfox on the command line.
+//! kitfox on the command line. Exit codes: 0 success, 1 a run that failed, 2 bad usage.
 
-fn main() {}
+mod cli;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::Cli::try_parse() {
+        Ok(cli) => cli::run(cli),
+        Err(error) => cli::usage(&error),
+    }
+}

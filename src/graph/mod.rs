@@ -6,6 +6,7 @@
 //!
 //! Knows nothing of wgpu, files or models.
 
+pub mod compare;
 pub mod contract;
 pub mod cpu;
 pub mod liveness;

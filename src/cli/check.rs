@@ -1,0 +1,81 @@
+//! `kitfox check`: every kernel on this machine's adapter, or the CPU's fast code, against the plain twins.
+
+use super::DeviceArgument;
+use super::output::{Done, Stop, print_line, say, tokens_bar};
+use clap::Args;
+use kitfox::gpu::{AdapterPick, Gpu};
+use kitfox::graph::compare::check_fast;
+use kitfox::kernel::KERNELS;
+use kitfox::session::check::{Checked, check};
+use kitfox::{Error, Result};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// What is compared with the twins: a GPU (hardware before software) or the CPU's fast code; `auto`: a GPU if there is one
+    #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
+    device: DeviceArgument,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Done {
+    let (device, checked) = match arguments.device {
+        DeviceArgument::Cpu => ("cpu".to_owned(), check_cpu()),
+        DeviceArgument::Twin => return Err(Error::argument("device", "auto, gpu or cpu", "twin: nothing to compare").into()),
+        DeviceArgument::Gpu => check_gpu()?,
+        DeviceArgument::Auto => match check_gpu() {
+            Err(Error::NoGpu(why)) => {
+                say(&format!("note: {why}: checking the CPU's code instead"));
+                ("cpu".to_owned(), check_cpu())
+            }
+            checked => checked?,
+        },
+    };
+    report(&device, &checked)
+}
+
+fn check_gpu() -> Result<(String, Vec<Checked>)> {
+    let gpu = pollster::block_on(Gpu::open(AdapterPick::Any))?;
+    let bar = tokens_bar("checking", 0);
+    let mut seen = |checked: &Checked| bar.set_message(checked.kernel);
+    let checked = pollster::block_on(check(&gpu, &mut seen));
+    bar.finish_and_clear();
+    Ok((gpu.info().name.clone(), checked?))
+}
+
+/// Kernels without fast code run as their twins, which is nothing to compare.
+fn check_cpu() -> Vec<Checked> {
+    let with_fast = KERNELS.iter().filter(|kernel| kernel.fast.is_some());
+    let cases = with_fast.flat_map(|kernel| (kernel.cases)().into_iter().map(move |case| (kernel, case)));
+    cases.map(|(kernel, case)| Checked { kernel: kernel.name, outcome: Ok(check_fast(kernel, &case)), case: case.name }).collect()
+}
+
+/// One line a kernel, its worst deviations, and every failure under it.
+fn report(device: &str, checked: &[Checked]) -> Done {
+    print_line(&format!("device: {device}"))?;
+    let mut n_failed = 0;
+    for cases in checked.chunk_by(|a, b| a.kernel == b.kernel) {
+        let deviations = || cases.iter().flat_map(|case| case.outcome.iter().flatten());
+        let nmse = deviations().map(|deviation| deviation.nmse).fold(0.0, f64::max);
+        let max_abs = deviations().map(|deviation| deviation.max_abs).fold(0.0, f64::max);
+        let failed: Vec<_> = cases.iter().filter(|case| !case.passed()).collect();
+        n_failed += failed.len();
+        let verdict = if failed.is_empty() { "ok" } else { "MISMATCH" };
+        let kernel = cases[0].kernel;
+        print_line(&format!("{kernel:20} {:3} cases  nmse {nmse:8.1e}  max {max_abs:8.1e}  {verdict}", cases.len()))?;
+        for case in failed {
+            match &case.outcome {
+                Err(error) => print_line(&format!("  {}: {error}", case.case))?,
+                Ok(deviations) => {
+                    for deviation in deviations.iter().filter(|deviation| deviation.failed()) {
+                        print_line(&format!("  {deviation}"))?;
+                    }
+                }
+            }
+        }
+    }
+    if n_failed == 0 {
+        return print_line(&format!("{} cases agree with their twins", checked.len()));
+    }
+    say(&format!("error: {n_failed} of {} cases differ from their twins", checked.len()));
+    Err(Stop::Failed)
+}

@@ -1,0 +1,222 @@
+//! `kitfox generate`: a prompt's continuation, streamed to stdout; statistics go to stderr.
+
+use super::output::{Done, print, print_json, say, tokens_bar};
+use super::{KvArgument, ModelArguments, source};
+use clap::Args;
+use kitfox::session::{FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions};
+use kitfox::{Error, Result};
+use serde_json::json;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, IsTerminal, Read};
+use std::time::Instant;
+
+/// How `kitfox` alone begins its story.
+const OPENING: &str = "Once upon a time, in a little village by the sea,";
+const STORY_TOKENS: usize = 200;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// The text to continue; `-` reads it from stdin (without its last line break)
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: String,
+    /// Tokens to generate at most
+    #[arg(short = 'n', long, value_name = "N", default_value_t = STORY_TOKENS)]
+    tokens: usize,
+    #[command(flatten)]
+    sampling: Sampling,
+    /// Ends the text before this string; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+    /// Tokens that prompt and continuation may have; default: what the model states, else 4096
+    #[arg(short, long, value_name = "TOKENS")]
+    context: Option<usize>,
+    /// Element type of the KV cache
+    #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
+    kv: KvArgument,
+    /// Go on after the end-of-text token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print the prompt too
+    #[arg(long)]
+    echo: bool,
+    /// Print one JSON object at the end instead of streaming text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Sampling {
+    /// Divides the logits; 0 always takes the best token
+    #[arg(long, value_name = "T", default_value_t = SamplerOptions::default().temperature, allow_negative_numbers = true)]
+    temp: f32,
+    /// Draw from the K best tokens; 0 = all
+    #[arg(long, value_name = "K", default_value_t = SamplerOptions::default().top_k)]
+    top_k: usize,
+    /// Draw from the best tokens whose probabilities sum to P
+    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().top_p, allow_negative_numbers = true)]
+    top_p: f32,
+    /// Draw from tokens at least this fraction as probable as the best
+    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().min_p, allow_negative_numbers = true)]
+    min_p: f32,
+    /// Makes recent tokens less likely; default 1.1, and 1 with --temp 0
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    repeat_penalty: Option<f32>,
+    /// How many tokens are recent
+    #[arg(long, value_name = "N", default_value_t = SamplerOptions::default().repeat_last_n)]
+    repeat_last_n: usize,
+    /// Of the random numbers; default: a new one each run
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+impl Sampling {
+    fn options(&self) -> SamplerOptions {
+        SamplerOptions {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            repeat_last_n: self.repeat_last_n,
+            seed: self.seed.unwrap_or_else(random_seed),
+        }
+    }
+}
+
+/// From the system's randomness, which seeds every [`RandomState`]. Below 2^53, so that JSON readers keep it whole.
+fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id()) >> 11
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Done {
+    let prompt = read_prompt(arguments.prompt)?;
+    let options = GenerateOptions {
+        max_tokens: arguments.tokens,
+        sampler: arguments.sampling.options(),
+        stop: arguments.stop,
+        ignore_eos: arguments.ignore_eos,
+    };
+    options.check()?;
+    let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
+    let mut model = source::load(&arguments.model, Some("generate"), load)?;
+    generate(&mut model, &prompt, options, arguments.echo, arguments.json)
+}
+
+/// `kitfox` alone: a story by the demo model.
+pub fn story() -> Done {
+    let sampler = SamplerOptions { seed: random_seed(), ..SamplerOptions::default() };
+    let options = GenerateOptions { max_tokens: STORY_TOKENS, sampler, ..GenerateOptions::default() };
+    let mut model = source::load(&ModelArguments::default(), Some("generate"), LoadOptions::default())?;
+    generate(&mut model, OPENING, options, true, false)
+}
+
+fn read_prompt(prompt: String) -> Result<String> {
+    if prompt != "-" {
+        return if prompt.is_empty() { Err(Error::argument("prompt", "text", "an empty text")) } else { Ok(prompt) };
+    }
+    let mut bytes = Vec::new();
+    io::stdin().read_to_end(&mut bytes).map_err(|error| super::output::io_error("stdin", "read", &error))?;
+    let mut text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::format("stdin", format!("byte {at}"), "UTF-8 text", format!("byte 0x{:02x}", error.as_bytes()[at]))
+    })?;
+    if text.ends_with('\n') {
+        text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
+    }
+    if text.is_empty() { Err(Error::argument("prompt", "text", "an empty stdin")) } else { Ok(text) }
+}
+
+/// Seconds of the two phases. The first token comes from the prompt's last logits, so a rate counts the others.
+struct Times {
+    prompt: f64,
+    decode: f64,
+}
+
+fn generate(model: &mut Model, prompt: &str, options: GenerateOptions, echo: bool, json: bool) -> Done {
+    let seed = options.sampler.seed;
+    let mut generation = Generation::new(model, prompt, options)?;
+    source::say_note(model);
+    let mut text = String::new();
+    if echo {
+        text += prompt;
+        if !json {
+            print(prompt)?;
+        }
+    }
+    let start = Instant::now();
+    prefill(&mut generation, model)?;
+    let prompt_end = Instant::now();
+    while let Some(piece) = pollster::block_on(generation.next(model))? {
+        if !json {
+            print(&piece.text)?;
+        }
+        text += &piece.text;
+    }
+    let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
+    if !json && io::stdout().is_terminal() {
+        print("\n")?;
+    }
+    report(&generation, model, &times, seed);
+    if json { print_json(&summary(&generation, model, &times, seed, &text)) } else { Ok(()) }
+}
+
+fn prefill(generation: &mut Generation, model: &mut Model) -> Result<()> {
+    let bar = tokens_bar("prompt", generation.prompt_ids().len());
+    let done = loop {
+        match pollster::block_on(generation.prefill(model)) {
+            Ok((done, total)) if done < total => bar.set_position(done as u64),
+            Ok(_) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    bar.finish_and_clear();
+    done
+}
+
+/// Tokens a second after the first token; none when there was no other.
+fn rate(n_tokens: usize, seconds: f64) -> Option<f64> {
+    (n_tokens > 1 && seconds > 0.0).then(|| (n_tokens - 1) as f64 / seconds)
+}
+
+fn finish_of(generation: &Generation) -> &FinishReason {
+    generation.finish().unwrap_or_else(|| unreachable!("`next` gave None, so the generation has ended"))
+}
+
+fn report(generation: &Generation, model: &Model, times: &Times, seed: u64) {
+    let (n_prompt, n) = (generation.prompt_ids().len(), generation.generated_ids().len());
+    let rate = rate(n, times.decode).map_or_else(String::new, |rate| format!(" ({rate:.1} tokens/s)"));
+    let finish = match finish_of(generation) {
+        FinishReason::Stop(stop) => format!("stop {stop:?}"),
+        reason => reason.word().to_owned(),
+    };
+    say(&format!(
+        "prompt: {n_prompt} tokens in {:.3} s; generated: {n} tokens in {:.3} s{rate}; finish: {finish}; device: {}; seed: {seed}",
+        times.prompt,
+        times.decode,
+        model.device_name(),
+    ));
+}
+
+fn summary(generation: &Generation, model: &Model, times: &Times, seed: u64, text: &str) -> serde_json::Value {
+    let ids = generation.generated_ids();
+    let finish = finish_of(generation);
+    let mut summary = json!({
+        "text": text,
+        "ids": ids,
+        "prompt_ids": generation.prompt_ids(),
+        "finish": finish.word(),
+        "tokens": ids.len(),
+        "prompt_seconds": times.prompt,
+        "seconds": times.decode,
+        "tokens_per_s": rate(ids.len(), times.decode),
+        "device": model.device_name(),
+        "seed": seed,
+    });
+    if let FinishReason::Stop(stop) = finish {
+        summary["stop"] = json!(stop);
+    }
+    summary
+}

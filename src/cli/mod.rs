@@ -1,0 +1,137 @@
+//! The command line: what each command takes, and how it ends. Results go to stdout, everything else to stderr.
+
+mod check;
+mod convert;
+mod devices;
+mod generate;
+mod inspect;
+mod logits;
+mod output;
+mod perplexity;
+mod source;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kitfox::session::{DeviceChoice, KvType};
+use output::Stop;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs Forgetting Transformers on the GPU or the CPU. Without a command it tells a story with the demo model.
+#[derive(Parser)]
+#[command(version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Continue a text
+    Generate(generate::Arguments),
+    /// Turn a Hugging Face directory (or a GGUF file) into a GGUF file
+    Convert(convert::Arguments),
+    /// Write the logits after each of the given token ids as safetensors
+    Logits(logits::Arguments),
+    /// Measure how well a model predicts a text
+    Perplexity(perplexity::Arguments),
+    /// Show what is in a model file
+    Inspect(inspect::Arguments),
+    /// Compare every kernel with its CPU twin on this machine's adapter
+    Check(check::Arguments),
+    /// List the devices
+    Devices(devices::Arguments),
+}
+
+/// Which model, and where it runs.
+#[derive(Args, Clone, Default)]
+struct ModelArguments {
+    /// A .gguf file or a Hugging Face directory; without it the embedded demo model
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Where it runs; `auto` takes a hardware GPU, else the CPU
+    #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
+    device: DeviceArgument,
+}
+
+/// The devices by name.
+#[derive(ValueEnum, Clone, Copy, Default)]
+enum DeviceArgument {
+    /// A hardware GPU if there is one, else the CPU
+    #[default]
+    Auto,
+    /// Any GPU adapter, a software one too
+    Gpu,
+    /// The CPU
+    Cpu,
+    /// The CPU with the plain reference kernels (slow)
+    Twin,
+}
+
+impl From<DeviceArgument> for DeviceChoice {
+    fn from(device: DeviceArgument) -> Self {
+        match device {
+            DeviceArgument::Auto => Self::Auto,
+            DeviceArgument::Gpu => Self::Gpu,
+            DeviceArgument::Cpu => Self::Cpu,
+            DeviceArgument::Twin => Self::Twin,
+        }
+    }
+}
+
+/// Element types of the KV cache by name.
+#[derive(ValueEnum, Clone, Copy)]
+enum KvArgument {
+    /// Half precision
+    F16,
+    /// Single precision
+    F32,
+}
+
+impl From<KvArgument> for KvType {
+    fn from(kv: KvArgument) -> Self {
+        match kv {
+            KvArgument::F16 => Self::F16,
+            KvArgument::F32 => Self::F32,
+        }
+    }
+}
+
+/// What the argument parser has to say: help and version, or an error, whose first paragraph becomes one line.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        return match output::print(&text) {
+            Ok(()) | Err(Stop::BrokenPipe) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let (first, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    output::say(&first.split_whitespace().collect::<Vec<_>>().join(" "));
+    if !rest.is_empty() {
+        output::say(rest.trim_end());
+    }
+    ExitCode::from(2)
+}
+
+/// Runs the command; errors become one line on stderr and an exit code.
+pub fn run(cli: Cli) -> ExitCode {
+    let done = match cli.command {
+        None => generate::story(),
+        Some(Command::Generate(arguments)) => generate::run(arguments),
+        Some(Command::Convert(arguments)) => convert::run(&arguments),
+        Some(Command::Logits(arguments)) => logits::run(&arguments),
+        Some(Command::Perplexity(arguments)) => perplexity::run(&arguments),
+        Some(Command::Inspect(arguments)) => inspect::run(&arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Devices(arguments)) => devices::run(&arguments),
+    };
+    match done {
+        // The reader of a pipe has had enough: no error of ours.
+        Ok(()) | Err(Stop::BrokenPipe) => ExitCode::SUCCESS,
+        Err(Stop::Failed) => ExitCode::FAILURE,
+        Err(Stop::Error(error)) => {
+            output::say(&format!("error: {}", error.to_string().replace('\n', " ")));
+            ExitCode::from(if matches!(error, kitfox::Error::Argument { .. }) { 2 } else { 1 })
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `kitfox perplexity`: the mean negative log-likelihood of a text's tokens, in nats, and its exponential.
+//!
+//! ids = BOS + the text's tokens. Window w feeds ids[wC .. wC + C] from an empty state and predicts ids[wC + 1 ..= wC + C]; the last
+//! window is shorter. Log-softmax and sum are f64.
+
+use super::output::{Done, file_error, print_json, print_line, tokens_bar};
+use super::{KvArgument, ModelArguments, source};
+use clap::Args;
+use kitfox::session::generate::check_ids;
+use kitfox::session::{LoadOptions, Model};
+use kitfox::{Error, Result};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// The text, UTF-8
+    #[arg(short, long, value_name = "TEXT")]
+    file: PathBuf,
+    /// Predictions of a window; default: what the model states, else 4096
+    #[arg(short, long, value_name = "TOKENS")]
+    context: Option<usize>,
+    /// Predictions at most
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Element type of the KV cache
+    #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
+    kv: KvArgument,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Done {
+    if arguments.max_tokens == Some(0) {
+        return Err(Error::argument("max-tokens", "at least 1", 0).into());
+    }
+    let text = read_text(&arguments.file)?;
+    let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), scores: true, ..LoadOptions::default() };
+    let mut model = source::load(&arguments.model, Some("perplexity"), load)?;
+    let mut ids = Vec::from_iter(model.bos());
+    ids.extend(model.tokenizer("perplexity")?.encode(&text)?);
+    if ids.len() < 2 {
+        return Err(Error::argument("file", "a text of at least one prediction", format!("{} tokens", ids.len())).into());
+    }
+    ids.truncate(arguments.max_tokens.unwrap_or(usize::MAX).saturating_add(1));
+    check_ids("file", &ids, model.vocab())?;
+    source::say_note(&model);
+    let n = ids.len() - 1;
+    let nll = total_nll(&mut model, &ids)? / n as f64;
+    if arguments.json {
+        let device = model.device_name();
+        return print_json(
+            &serde_json::json!({ "nll": nll, "perplexity": nll.exp(), "tokens": n, "context": model.context(), "device": device }),
+        );
+    }
+    print_line(&format!("nll {nll:.6} nats, perplexity {:.4}, {n} tokens, device {}", nll.exp(), model.device_name()))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|error| file_error(path, "read", &error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::format(path.display(), format!("byte {at}"), "UTF-8 text", format!("byte 0x{:02x}", error.as_bytes()[at]))
+    })
+}
+
+/// Σ -log p(id | the ids before it in its window), in nats.
+fn total_nll(model: &mut Model, ids: &[u32]) -> Result<f64> {
+    let bar = tokens_bar("perplexity", ids.len() - 1);
+    let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
+    let mut sum = 0.0;
+    for (inputs, targets) in inputs.chunks(model.context()).zip(targets.chunks(model.context())) {
+        model.reset();
+        for (inputs, targets) in inputs.chunks(model.chunk()).zip(targets.chunks(model.chunk())) {
+            let logits = pollster::block_on(model.score(inputs))?;
+            for (row, &target) in logits.chunks_exact(model.vocab()).zip(targets) {
+                sum += nll(row, target)?;
+            }
+            bar.inc(inputs.len() as u64);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(sum)
+}
+
+/// `row`: [V], the logits of a token; `target` < V.
+fn nll(row: &[f32], target: u32) -> Result<f64> {
+    if let Some(logit) = row.iter().find(|logit| !logit.is_finite()) {
+        return Err(Error::NotFinite { place: "a logit".into(), got: logit.to_string() });
+    }
+    let best = f64::from(row.iter().copied().fold(f32::MIN, f32::max));
+    let total: f64 = row.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
+    Ok(total.ln() + best - f64::from(row[target as usize]))
+}

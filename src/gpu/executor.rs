@@ -1,0 +1,338 @@
+//! A program on the GPU: its buffers, pipelines and bind groups are made once, then its graphs are replayed.
+//!
+//! A replay writes the step's 32 bytes, encodes a flat list of tasks in one compute pass and submits it. Nothing is created per
+//! replay but the encoder itself: no buffer, no bind group, no pipeline, no lookup. WebGPU orders dispatches of a pass that touch
+//! the same buffer, so each sees what the earlier ones wrote.
+
+use super::fault::captured;
+use super::memory::Memory;
+use super::pipeline::{Pipeline, params_bytes, pipeline};
+use super::{Gpu, memory, oneshot};
+use crate::error::{Error, Result};
+use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
+use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Uniform windows start on multiples of this many bytes (WebGPU's default).
+const UNIFORM_ALIGN_BYTES: u64 = 256;
+
+/// What an executor has created and done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Buffers created, with those for reading back.
+    pub buffers: u64,
+    /// Bind groups created.
+    pub bind_groups: u64,
+    /// Pipelines compiled on the device, by this executor or another.
+    pub pipelines: u64,
+    /// Writes to buffers, with the step's.
+    pub writes: u64,
+    /// Dispatches encoded.
+    pub dispatches: u64,
+    /// Command buffers submitted.
+    pub submits: u64,
+    /// Reads started.
+    pub reads: u64,
+}
+
+/// A dispatch with everything resolved.
+struct Task {
+    pipeline: usize,
+    bind_group: wgpu::BindGroup,
+    grid: Grid,
+    only_for_logits: bool,
+}
+
+/// One program on one device.
+pub struct Executor {
+    gpu: Gpu,
+    table: Vec<Buffer>,
+    storage: Vec<wgpu::Buffer>,
+    /// By buffer: its index in `storage`; `None` for scratch that no dispatch binds.
+    place: Vec<Option<usize>>,
+    step: wgpu::Buffer,
+    pipelines: Vec<Rc<Pipeline>>,
+    graphs: Vec<Vec<Task>>,
+    /// Buffers for reading back that are not in use now.
+    staging: RefCell<Vec<wgpu::Buffer>>,
+    bytes: u64,
+    counters: Cell<Counters>,
+}
+
+impl Executor {
+    /// Allocates the program's buffers (all zero), compiles its pipelines and resolves its graphs.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] names a buffer that passes a limit or that the device refuses; [`Error::Gpu`] names a pipeline or
+    /// graph that it refuses.
+    pub async fn new(gpu: Gpu, program: &Program) -> Result<Self> {
+        gpu.faults.check("setup")?;
+        memory::check_limits(&gpu, program)?;
+        let plan = liveness::plan(program);
+        let mut wanted: Vec<(String, usize)> =
+            plan.slot_words.iter().enumerate().map(|(ix, words)| (format!("scratch slot {ix}"), *words)).collect();
+        let place = program.buffers.iter().zip(&plan.slot_of).map(|(buffer, slot)| {
+            slot.or_else(|| {
+                (buffer.role != Role::Scratch).then(|| {
+                    wanted.push((buffer.name.clone(), buffer.words));
+                    wanted.len() - 1
+                })
+            })
+        });
+        let place: Vec<_> = place.collect();
+
+        let mut memory = Memory::new(&gpu);
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let storage: Vec<_> = wanted.iter().map(|(name, words)| memory.buffer(name, *words as u64 * 4, usage)).collect();
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let step = memory.buffer("step", size_of::<Step>() as u64, usage);
+        let (params_words, params_at) = lay_out_params(program);
+        let params = memory.buffer("params", (params_words.len() as u64 * 4).max(UNIFORM_ALIGN_BYTES), usage);
+        let outputs = program.buffers.iter().filter(|buffer| buffer.role == Role::Output);
+        let largest = outputs.map(|buffer| buffer.words as u64 * 4).max();
+        let staging = largest.map(|bytes| memory.buffer("read-back", bytes, STAGING)).into_iter().collect();
+        let (bytes, buffers) = memory.settle().await?;
+        gpu.queue.write_buffer(&params, 0, bytemuck::cast_slice(&params_words));
+
+        let counters = Counters { buffers, writes: 1, ..Counters::default() };
+        let mut executor = Self {
+            table: program.buffers.clone(),
+            storage,
+            place,
+            step,
+            pipelines: Vec::new(),
+            graphs: Vec::new(),
+            staging: RefCell::new(staging),
+            bytes,
+            counters: Cell::new(counters),
+            gpu,
+        };
+        executor.resolve(program, &params, &params_at).await?;
+        Ok(executor)
+    }
+
+    /// Makes the pipelines and bind groups of all graphs.
+    async fn resolve(&mut self, program: &Program, params: &wgpu::Buffer, params_at: &HashMap<&[u32], u64>) -> Result<()> {
+        let mut known = HashMap::new();
+        for graph in &program.graphs {
+            for dispatch in &graph.dispatches {
+                if let Entry::Vacant(entry) = known.entry((dispatch.kernel.name, &dispatch.variant)) {
+                    entry.insert(self.pipelines.len());
+                    self.pipelines.push(pipeline(&self.gpu, dispatch.kernel, &dispatch.variant).await?);
+                }
+            }
+        }
+        for graph in &program.graphs {
+            let scope = self.gpu.device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let tasks = graph.dispatches.iter().map(|dispatch| {
+                let pipeline = known[&(dispatch.kernel.name, &dispatch.variant)];
+                let at = params_at.get(&dispatch.params[..]).copied();
+                Task {
+                    pipeline,
+                    bind_group: self.bind_group(pipeline, dispatch, params, at),
+                    grid: dispatch.grid,
+                    only_for_logits: dispatch.only_for_logits,
+                }
+            });
+            let tasks = tasks.collect();
+            if let Some(error) = scope.pop().await {
+                return Err(captured(error, &format!("bind groups of {}", graph.name), 0));
+            }
+            self.graphs.push(tasks);
+        }
+        self.gpu.faults.check("setup")
+    }
+
+    fn bind_group(&self, pipeline: usize, dispatch: &Dispatch, params: &wgpu::Buffer, params_at: Option<u64>) -> wgpu::BindGroup {
+        let window = |buffer, offset, bytes| {
+            wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: NonZeroU64::new(bytes) })
+        };
+        let indices = dispatch.kernel.active_indices(&dispatch.variant).map(|(ix, _)| ix);
+        let storage = indices.zip(&dispatch.bindings).map(|(binding, Binding { buffer, first_word, words })| {
+            let resource = window(self.buffer(*buffer), *first_word as u64 * 4, *words as u64 * 4);
+            wgpu::BindGroupEntry { binding, resource }
+        });
+        let mut entries: Vec<_> = storage.collect();
+        if let Some(at) = params_at {
+            let resource = window(params, at, params_bytes(dispatch.params.len()));
+            entries.push(wgpu::BindGroupEntry { binding: PARAMS_BINDING, resource });
+        }
+        if dispatch.kernel.uses_step {
+            entries.push(wgpu::BindGroupEntry { binding: STEP_BINDING, resource: self.step.as_entire_binding() });
+        }
+        self.count(|counters| counters.bind_groups += 1);
+        let layout = &self.pipelines[pipeline].layout;
+        let descriptor = wgpu::BindGroupDescriptor { label: Some(dispatch.kernel.name), layout, entries: &entries };
+        self.gpu.device.create_bind_group(&descriptor)
+    }
+
+    /// The device it runs on.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Bytes of all buffers, those for reading back at the start included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What was created and done so far.
+    pub fn counters(&self) -> Counters {
+        Counters { pipelines: self.gpu.pipelines.compiled(), ..self.counters.get() }
+    }
+
+    /// Queues a write of words into a buffer, before the next replay.
+    ///
+    /// # Panics
+    /// When the words pass the end of the buffer.
+    pub fn write(&self, buffer: BufferId, first_word: usize, words: &[u32]) {
+        let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
+        assert!(first_word <= *len && words.len() <= *len - first_word, "a write passes the end of {name}");
+        self.gpu.queue.write_buffer(self.buffer(buffer), first_word as u64 * 4, bytemuck::cast_slice(words));
+        self.count(|counters| counters.writes += 1);
+    }
+
+    /// Queues a graph's dispatches; those marked `only_for_logits` only when `logits` is set.
+    ///
+    /// # Errors
+    /// What the device reported since the last call, and [`Error::Argument`] for a step whose grid passes WebGPU's limit.
+    pub fn replay(&self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
+        let tasks = self.graphs[graph.0 as usize].iter();
+        self.submit(tasks.filter(|task| logits || !task.only_for_logits), step)
+    }
+
+    /// Queues some of a graph's dispatches, whether or not they are for logits only: for looking between two of them.
+    ///
+    /// # Errors
+    /// Like [`Executor::replay`].
+    pub fn replay_range(&self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
+        self.submit(self.graphs[graph.0 as usize][range].iter(), step)
+    }
+
+    fn submit<'a>(&self, tasks: impl Iterator<Item = &'a Task> + Clone, step: &Step) -> Result<()> {
+        self.gpu.faults.check("replay")?;
+        for task in tasks.clone() {
+            if task.grid.at(step).iter().any(|groups| *groups > MAX_GROUPS) {
+                return Err(Error::argument("step", format!("at most {MAX_GROUPS} workgroups on an axis"), format!("{step:?}")));
+            }
+        }
+        self.gpu.queue.write_buffer(&self.step, 0, bytemuck::bytes_of(step));
+        let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let (mut current, mut dispatches) = (None, 0);
+        for task in tasks {
+            if current != Some(task.pipeline) {
+                pass.set_pipeline(&self.pipelines[task.pipeline].compute);
+                current = Some(task.pipeline);
+            }
+            pass.set_bind_group(0, &task.bind_group, &[]);
+            let [x, y, z] = task.grid.at(step);
+            pass.dispatch_workgroups(x, y, z);
+            dispatches += 1;
+        }
+        drop(pass);
+        self.gpu.queue.submit([encoder.finish()]);
+        self.count(|counters| {
+            counters.writes += 1;
+            counters.dispatches += dispatches;
+            counters.submits += 1;
+        });
+        self.gpu.faults.check("replay")
+    }
+
+    /// Reads words of a buffer as they are after everything queued before this call. The copy is queued now; only the future
+    /// waits, so that several reads may be under way.
+    ///
+    /// # Errors
+    /// What the device reported since the last call.
+    ///
+    /// # Panics
+    /// When the window passes the end of the buffer.
+    pub fn read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> impl Future<Output = Result<Vec<u32>>> + use<'_> {
+        let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
+        assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
+        let queued = self.gpu.faults.check("read").map(|()| (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words)));
+        async move {
+            let Some((staging, submission, mapped)) = queued? else { return Ok(Vec::new()) };
+            self.gpu.wait(submission, "read")?;
+            let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
+            let mapped = mapped.await;
+            self.gpu.faults.check("read")?;
+            match mapped {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return Err(failed(error.to_string())),
+                None => return Err(failed("the device forgot the read".to_owned())),
+            }
+            let view = staging.get_mapped_range(..n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
+            let words = bytemuck::pod_collect_to_vec(&view);
+            drop(view);
+            staging.unmap();
+            self.staging.borrow_mut().push(staging);
+            Ok(words)
+        }
+    }
+
+    fn queue_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> (wgpu::Buffer, wgpu::SubmissionIndex, Mapped) {
+        let bytes = n_words as u64 * 4;
+        let staging = self.take_staging(bytes);
+        let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
+        encoder.copy_buffer_to_buffer(self.buffer(buffer), first_word as u64 * 4, &staging, 0, bytes);
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        let (sender, receiver) = oneshot::channel();
+        staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| sender.send(result));
+        self.count(|counters| {
+            counters.submits += 1;
+            counters.reads += 1;
+        });
+        (staging, submission, receiver)
+    }
+
+    /// A buffer for reading back that is large enough and not in use.
+    fn take_staging(&self, bytes: u64) -> wgpu::Buffer {
+        let mut free = self.staging.borrow_mut();
+        if let Some(ix) = free.iter().position(|buffer| buffer.size() >= bytes) {
+            return free.swap_remove(ix);
+        }
+        // One that is too small makes room: the pool never holds more buffers than reads were under way at once.
+        free.pop();
+        self.count(|counters| counters.buffers += 1);
+        let descriptor =
+            wgpu::BufferDescriptor { label: Some("read-back"), size: bytes, usage: STAGING, mapped_at_creation: false };
+        self.gpu.device.create_buffer(&descriptor)
+    }
+
+    fn buffer(&self, id: BufferId) -> &wgpu::Buffer {
+        let place = self.place[id.0 as usize];
+        &self.storage[place.unwrap_or_else(|| unreachable!("scratch buffer {id:?} is bound by no dispatch"))]
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+}
+
+type Mapped = oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>;
+
+const STAGING: wgpu::BufferUsages = wgpu::BufferUsages::MAP_READ.union(wgpu::BufferUsages::COPY_DST);
+
+/// The params of all dispatches, each distinct list once, and where it starts in bytes.
+fn lay_out_params(program: &Program) -> (Vec<u32>, HashMap<&[u32], u64>) {
+    let (mut words, mut at) = (Vec::new(), HashMap::new());
+    for dispatch in program.graphs.iter().flat_map(|graph| &graph.dispatches).filter(|dispatch| !dispatch.params.is_empty()) {
+        at.entry(&dispatch.params[..]).or_insert_with(|| {
+            let start = words.len();
+            words.extend_from_slice(&dispatch.params);
+            words.resize(words.len().next_multiple_of(UNIFORM_ALIGN_BYTES as usize / 4), 0);
+            start as u64 * 4
+        });
+    }
+    (words, at)
+}

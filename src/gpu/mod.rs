@@ -1,0 +1,120 @@
+//! The GPU: a device opened with WebGPU's default limits and no feature, and an executor that replays a program's graphs on it.
+//!
+//! The only room that names wgpu. It knows the graph and the kernels' text, no model and no file. Everything that waits is async
+//! with no `Send` bound: natively a future is ready after one poll of the device, in the browser it waits for the event loop.
+
+mod adapter;
+mod executor;
+mod fault;
+pub mod harness;
+mod memory;
+mod oneshot;
+mod pipeline;
+mod preprocess;
+
+pub use adapter::{AdapterInfo, AdapterPick, adapters};
+pub use executor::{Counters, Executor};
+pub use preprocess::preprocess;
+
+use crate::error::{Error, Result};
+use fault::Faults;
+use pipeline::Pipelines;
+use std::fmt;
+use std::rc::Rc;
+
+/// An open device. Clones share it, with its compiled pipelines.
+#[derive(Clone)]
+pub struct Gpu {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    info: AdapterInfo,
+    faults: Faults,
+    pipelines: Rc<Pipelines>,
+}
+
+impl Gpu {
+    /// Opens a device with WebGPU's default limits and no optional feature: what runs on it runs wherever WebGPU does.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] when no adapter fits, with what was found, or when the one that does refuses.
+    pub async fn open(pick: AdapterPick) -> Result<Self> {
+        let (adapter, info) = adapter::choose(&pick).await?;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("kitfox"),
+            required_features: wgpu::Features::empty(),
+            required_limits: wgpu::Limits::default(),
+            ..Default::default()
+        };
+        let opened = adapter.request_device(&descriptor).await;
+        let (device, queue) = opened.map_err(|error| Error::NoGpu(format!("{} refuses to open: {error}", info.name)))?;
+        let faults = Faults::watch(&device);
+        let info = named_by_browser(info, &device);
+        if pick == AdapterPick::HardwareOnly && info.software {
+            return Err(adapter::refusal(&pick, &[info.name]));
+        }
+        Ok(Self { device, queue, info, faults, pipelines: Rc::default() })
+    }
+
+    /// The adapter behind the device.
+    pub fn info(&self) -> &AdapterInfo {
+        &self.info
+    }
+
+    /// Gives the device and all its memory back now. Every later call on it returns [`Error::DeviceLost`].
+    pub fn destroy(&self) {
+        self.faults.destroyed();
+        self.device.destroy();
+    }
+
+    /// Waits until the device has taken everything written and replayed so far. A loader calls it between pieces: `write` queues
+    /// copies of its words, and without a pause a whole model would wait in main memory.
+    ///
+    /// # Errors
+    /// What the device reported meanwhile.
+    pub async fn settle(&self) -> Result<()> {
+        self.faults.check("settle")?;
+        let submission = self.queue.submit(None);
+        let (sender, receiver) = oneshot::channel();
+        self.queue.on_submitted_work_done(move || sender.send(()));
+        self.wait(submission, "settle")?;
+        receiver.await;
+        self.faults.check("settle")
+    }
+
+    /// Natively: blocks until a submission is done and its callbacks have run. In the browser the event loop does both.
+    fn wait(&self, submission: wgpu::SubmissionIndex, place: &str) -> Result<()> {
+        let wait = wgpu::PollType::Wait { submission_index: Some(submission), timeout: None };
+        match self.device.poll(wait) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.faults.check(place)?;
+                Err(Error::Gpu { place: place.to_owned(), message: error.to_string() })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Browsers leave the adapter's name empty, and tell vendor and architecture only at the device.
+#[cfg(target_arch = "wasm32")]
+fn named_by_browser(info: AdapterInfo, device: &wgpu::Device) -> AdapterInfo {
+    let Some(device) = device.as_webgpu() else { return info };
+    let said = device.adapter_info();
+    if said.is_undefined() {
+        return info; // browsers of before 2025
+    }
+    let words = [said.vendor(), said.architecture(), said.device(), said.description()];
+    let name = words.iter().filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" ");
+    let software = info.software || adapter::names_software(&name);
+    AdapterInfo { name: if name.is_empty() { info.name } else { name }, software, ..info }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn named_by_browser(info: AdapterInfo, _device: &wgpu::Device) -> AdapterInfo {
+    info
+}

@@ -1,0 +1,146 @@
+//! From a shader file to the WGSL of one variant: `#import NAME`, `#ifdef FLAG`, `#ifndef FLAG`, `#else`, `#endif`, and the
+//! variant's constants as `const NAME = 5u;` on top. Any other line that starts with `#` is an error, and so is a flag that the
+//! kernel does not declare: a misspelt flag must not silently choose the other branch.
+
+use crate::error::{Error, Result};
+use crate::graph::{Kernel, Variant};
+use crate::kernel::SHARED;
+use std::fmt::Write;
+
+/// The WGSL of one variant of a kernel.
+///
+/// # Errors
+/// [`Error::Gpu`] with file and line, for a directive that is unknown, unpaired or misspelt.
+pub fn preprocess(kernel: &Kernel, variant: &Variant) -> Result<String> {
+    let mut out = String::new();
+    for (name, value) in &variant.consts {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "const {name} = {value}u;");
+    }
+    let mut pass = Pass { kernel, variant, imported: Vec::new(), out };
+    pass.file(&format!("shaders/{}.wgsl", kernel.name), kernel.wgsl, Some(kernel.flags))?;
+    Ok(pass.out)
+}
+
+struct Pass<'a> {
+    kernel: &'a Kernel,
+    variant: &'a Variant,
+    imported: Vec<&'static str>,
+    out: String,
+}
+
+/// An `#ifdef` that is still open.
+struct Open {
+    line: usize,
+    taken: bool,
+    seen_else: bool,
+}
+
+impl Pass<'_> {
+    /// `flags`: those that may be asked for. A shared file serves many kernels and asks for flags that only some of them have.
+    fn file(&mut self, path: &str, text: &str, flags: Option<&[&str]>) -> Result<()> {
+        let mut open: Vec<Open> = Vec::new();
+        for (line, words) in (1..).zip(text.lines()) {
+            let fail = |message: String| Err(Error::Gpu { place: format!("{path}:{line}"), message });
+            let live = open.iter().all(|condition| condition.taken);
+            let Some(directive) = words.trim_start().strip_prefix('#') else {
+                if live {
+                    self.out.push_str(words);
+                    self.out.push('\n');
+                }
+                continue;
+            };
+            let code = directive.split("//").next().unwrap_or_default();
+            match code.split_whitespace().collect::<Vec<_>>()[..] {
+                ["import", name] => {
+                    if live {
+                        self.import(name).or_else(|unknown| match unknown {
+                            None => fail(format!("#import {name}: no such file in shaders/shared")),
+                            Some(error) => Err(error),
+                        })?;
+                    }
+                }
+                [word @ ("ifdef" | "ifndef"), flag] => {
+                    if flags.is_some_and(|flags| !flags.contains(&flag)) {
+                        return fail(format!("flag {flag} is not declared by the kernel {}", self.kernel.name));
+                    }
+                    let taken = self.variant.has(flag) == (word == "ifdef");
+                    open.push(Open { line, taken, seen_else: false });
+                }
+                ["else"] => match open.last_mut() {
+                    Some(condition) if !condition.seen_else => {
+                        condition.taken = !condition.taken;
+                        condition.seen_else = true;
+                    }
+                    _ => return fail("#else without #ifdef".to_owned()),
+                },
+                ["endif"] => {
+                    if open.pop().is_none() {
+                        return fail("#endif without #ifdef".to_owned());
+                    }
+                }
+                _ => return fail(format!("unknown directive #{}", directive.trim_end())),
+            }
+        }
+        match open.pop() {
+            Some(Open { line, .. }) => {
+                Err(Error::Gpu { place: format!("{path}:{line}"), message: "#ifdef without #endif".to_owned() })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Appends a shared file once, however often it is asked for. `Err(None)`: there is no such file.
+    fn import(&mut self, name: &str) -> Result<(), Option<Error>> {
+        let (name, text) = SHARED.iter().find(|(known, _)| *known == name).ok_or(None)?;
+        if self.imported.contains(name) {
+            return Ok(());
+        }
+        self.imported.push(name);
+        self.file(&format!("shaders/shared/{name}.wgsl"), text, None).map_err(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::silu_gate::SILU_GATE;
+
+    fn run(wgsl: &'static str, variant: &Variant) -> Result<String> {
+        let kernel = Kernel { name: "test", wgsl, flags: &["A", "B"], ..SILU_GATE };
+        preprocess(&kernel, variant)
+    }
+
+    #[test]
+    fn branches_follow_flags_and_nest() {
+        let text = "#ifdef A\na\n#ifndef B // no b\nnot b\n#else\nb\n#endif\n#else\nnot a\n#endif\nend\n";
+        let variant = Variant::new();
+        assert_eq!(run(text, &variant).unwrap(), "not a\nend\n");
+        assert_eq!(run(text, &variant.clone().flag("A")).unwrap(), "a\nnot b\nend\n");
+        assert_eq!(run(text, &variant.clone().flag("A").flag("B")).unwrap(), "a\nb\nend\n");
+        assert_eq!(run(text, &variant.flag("B")).unwrap(), "not a\nend\n");
+    }
+
+    #[test]
+    fn constants_come_first_and_imports_come_once() {
+        let text = run("#import step\n#import step\n", &Variant::new().constant("WG", 64)).unwrap();
+        assert!(text.starts_with("const WG = 64u;\n"));
+        assert_eq!(text.matches("struct Step").count(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_errors_that_name_the_line() {
+        let cases = [
+            ("x\n#define Y\n", "shaders/test.wgsl:2: unknown directive #define Y"),
+            ("#ifdef C\n#endif\n", "shaders/test.wgsl:1: flag C is not declared by the kernel test"),
+            ("#ifdef A\n#ifdef B\n#endif\n", "shaders/test.wgsl:1: #ifdef without #endif"),
+            ("#else\n", "shaders/test.wgsl:1: #else without #ifdef"),
+            ("#ifdef A\n#else\n#else\n#endif\n", "shaders/test.wgsl:3: #else without #ifdef"),
+            ("#endif\n", "shaders/test.wgsl:1: #endif without #ifdef"),
+            ("\n\n#import nothing\n", "shaders/test.wgsl:3: #import nothing: no such file in shaders/shared"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(run(text, &Variant::new()).unwrap_err().to_string(), format!("gpu: {message}"), "{text:?}");
+        }
+    }
+}

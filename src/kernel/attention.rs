@@ -1,0 +1,176 @@
+//! What the attention kernels share: the shape of a layer's heads, where its keys lie, and the columns of the stacked projection.
+//!
+//! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j with Λ = −λ = Σ −log f (fox.md 1), kept as unsigned 32.32 fixed
+//! point ([`lambda`]). Keys, values and Λ lie in pages of 64 keys, one layer and head each, found through one page table
+//! `[max_pages, n_layers, n_heads]`; a page id is valid in the three pools of its layer.
+//!
+//! Prefill is `token_shift` (k, v) → norms → `kv_append` and `forget_gate` → `attn_prefill` → norm, `output_gate`.
+//! Decode is `attn_decode` → `attn_merge`.
+
+pub mod cases;
+pub mod fast;
+pub mod lambda;
+pub(super) mod pages;
+#[cfg(test)]
+mod tests;
+
+pub(super) use pages::Pages;
+
+use crate::graph::{BufferId, Variant};
+
+/// Keys of a page.
+pub const PAGE: usize = 64;
+
+/// Most workgroups a head that share the keys in decode: rows of the partial sums. `step.n_splits` may not pass it.
+pub const MAX_SPLITS: usize = 32;
+
+/// Epsilon of the norms of q and k, whatever `norm_eps` says (fox.md 2).
+pub const QK_NORM_EPS: f32 = 1e-5;
+
+/// Below every score, and finite: the maximum of no keys.
+pub(super) const LOWEST: f64 = -1e30;
+
+/// Words of a partial sum before its `head_dim` channels: the maximum and Σ p.
+pub const PARTIAL_HEAD: usize = 2;
+
+/// The heads of one layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Heads of a layer.
+    pub n_heads: usize,
+    /// Channels of a head: one of [`Heads::HEAD_DIMS`].
+    pub head_dim: usize,
+    /// Layers of the model (for the page table).
+    pub n_layers: usize,
+    /// This layer.
+    pub layer: usize,
+}
+
+impl Heads {
+    /// Head widths that the kernels are made for.
+    pub const HEAD_DIMS: [usize; 4] = [16, 32, 64, 128];
+
+    /// Channels of all heads: the model's width.
+    pub fn d(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// 1/√head_dim, as the bits of a param.
+    pub(super) fn scale_bits(&self) -> u32 {
+        ((1.0 / (self.head_dim as f64).sqrt()) as f32).to_bits()
+    }
+
+    /// Words of the partial sums of `attn_decode`: `[n_heads, MAX_SPLITS, 2 + head_dim]`.
+    pub fn partial_words(&self) -> usize {
+        self.n_heads * MAX_SPLITS * (PARTIAL_HEAD + self.head_dim)
+    }
+
+    /// Words of one layer's shift rows: `[2 slots, 2 (k, v), d]`.
+    pub fn shift_words(&self) -> usize {
+        4 * self.d()
+    }
+}
+
+/// The cached keys of one layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Kv {
+    /// `[n_pages, 64, row]`, row = head_dim/2 words of f16 pairs or head_dim words of f32.
+    pub k_pages: BufferId,
+    /// The same shape.
+    pub v_pages: BufferId,
+    /// `[n_pages, 64]` pairs of words.
+    pub lam_pages: BufferId,
+    /// `[max_pages, n_layers, n_heads]` page ids.
+    pub page_table: BufferId,
+    /// Whether keys and values are f16 (else f32).
+    pub f16: bool,
+    /// Pages of a head in the page table.
+    pub max_pages: usize,
+}
+
+impl Kv {
+    /// Words of one key (or value) in its page.
+    pub fn row_words(head_dim: usize, f16: bool) -> usize {
+        if f16 { head_dim / 2 } else { head_dim }
+    }
+}
+
+/// Columns of the stacked input projection `[tokens, stride]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Proj {
+    /// Floats of a token's row.
+    pub stride: usize,
+    /// First of d columns.
+    pub q: usize,
+    /// First of d columns.
+    pub k: usize,
+    /// First of d columns.
+    pub v: usize,
+    /// First of d columns of the output gate.
+    pub gate: Option<usize>,
+    /// First of n_heads columns of the forget gate; without it the bias alone is the gate.
+    pub f: Option<usize>,
+    /// First of n_heads columns of k's shift.
+    pub k_shift: Option<usize>,
+    /// First of n_heads columns of v's shift.
+    pub v_shift: Option<usize>,
+}
+
+/// Per-layer vectors in one buffer: word offsets.
+#[derive(Clone, Copy, Debug)]
+pub struct Vectors {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// `[d]`; norms of q and k come together or not at all.
+    pub q_norm: Option<usize>,
+    /// `[d]`.
+    pub k_norm: Option<usize>,
+    /// `[n_heads]`; without it nothing is forgotten (f = 1).
+    pub f_bias: Option<usize>,
+    /// `[d]`.
+    pub out_norm: Option<usize>,
+}
+
+/// Columns of a buffer of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// `[tokens, stride]`.
+    pub buffer: BufferId,
+    /// Floats of a row.
+    pub stride: usize,
+    /// First column.
+    pub column: usize,
+}
+
+/// What the output gate is passed through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateAct {
+    /// o · sigmoid(g).
+    Sigmoid,
+    /// o · silu(g).
+    Silu,
+}
+
+impl GateAct {
+    /// g to the factor of o.
+    pub(super) fn apply(silu: bool, g: f64) -> f64 {
+        let sigmoid = 1.0 / (1.0 + (-g).exp());
+        if silu { g * sigmoid } else { sigmoid }
+    }
+}
+
+/// Flag of the forget gate's kind.
+pub(super) fn forget_flag(proj: &Proj, vectors: &Vectors) -> &'static str {
+    match (proj.f, vectors.f_bias) {
+        (Some(_), Some(_)) => "F_FULL",
+        (None, Some(_)) => "F_BIAS",
+        (None, None) => "F_NONE",
+        (Some(_), None) => unreachable!("a projected forget gate has a bias: the model gives zeros where a checkpoint has none"),
+    }
+}
+
+/// The variant's constant for the kernels that are compiled for a head width.
+pub(super) fn head_dim_variant(heads: &Heads) -> Variant {
+    assert!(Heads::HEAD_DIMS.contains(&heads.head_dim), "head_dim {} is refused by the model's configuration", heads.head_dim);
+    Variant::new().constant("HEAD_DIM", heads.head_dim as u32)
+}

@@ -1,0 +1,187 @@
+//! Inputs for the cases of the attention kernels: a layer among several whose pages lie in no order, with some history in them.
+
+use super::pages::write_row;
+use super::{Heads, Kv, PAGE, Proj, Rows, Vectors, lambda};
+use crate::graph::compare::GUARD;
+use crate::graph::{BufferId, Case, Compare, Expect, Program, Recorder, Role, Step};
+use crate::kernel::inputs;
+
+/// What the gates of a case are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gates {
+    /// −log f about 0.01.
+    Soft,
+    /// −log f about 2.8, and Λ already at 100,000.
+    Hard,
+    /// z = ±60: nothing or everything is forgotten.
+    Saturated,
+}
+
+impl Gates {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Soft, Self::Hard, Self::Saturated];
+
+    /// A gate before its sigmoid, from a number in (-1, 1).
+    pub fn z(self, unit: f32) -> f32 {
+        match self {
+            Self::Soft => 4.6 + unit,
+            Self::Hard => -2.7 + unit,
+            Self::Saturated if unit < -0.8 => -60.0,
+            Self::Saturated => 60.0,
+        }
+    }
+
+    fn before(self) -> u64 {
+        if self == Self::Hard { lambda::join(0x0123_4567, 100_000) } else { 0 }
+    }
+}
+
+/// Page ids that are a permutation, another one in each layer: `[max_pages, n_layers, n_heads]`.
+pub fn scrambled_pages(heads: &Heads, max_pages: usize) -> Vec<u32> {
+    let Heads { n_heads, n_layers, .. } = *heads;
+    let mut table = vec![0; max_pages * n_layers * n_heads];
+    for layer in 0..n_layers {
+        let mut ids: Vec<u32> = (0..n_pages(heads, max_pages) as u32).collect();
+        let draws = inputs::floats(91 + layer as u32, ids.len(), 1.0);
+        for (ix, unit) in draws.iter().enumerate().rev() {
+            ids.swap(ix, ((unit + 1.0) / 2.0 * (ix + 1) as f32) as usize % (ix + 1));
+        }
+        for page in 0..max_pages {
+            for head in 0..n_heads {
+                table[(page * n_layers + layer) * n_heads + head] = ids[page * n_heads + head];
+            }
+        }
+    }
+    table
+}
+
+/// Pages of a layer's pools: one more than are in the table.
+pub fn n_pages(heads: &Heads, max_pages: usize) -> usize {
+    max_pages * heads.n_heads + 1
+}
+
+/// A program with one layer's pages and some history in them; kernels add their own buffers.
+pub struct Fixture {
+    /// Its heads.
+    pub heads: Heads,
+    /// Its pages.
+    pub kv: Kv,
+    /// The program so far.
+    pub program: Program,
+    /// First contents so far.
+    pub contents: Vec<(BufferId, Vec<u32>)>,
+    gates: Gates,
+    seed: u32,
+}
+
+impl Fixture {
+    /// Pages for `positions` tokens of which the first `history` are written; the rest is
+    /// guards, NaNs that spread to everything that reads them.
+    pub fn new(heads: Heads, f16: bool, gates: Gates, history: usize, positions: usize) -> Self {
+        let max_pages = positions.div_ceil(PAGE);
+        let rows = n_pages(&heads, max_pages) * PAGE;
+        let mut program = Program::default();
+        let pool_words = rows * Kv::row_words(heads.head_dim, f16);
+        let kv = Kv {
+            k_pages: program.buffer("k_pages", pool_words, Role::State),
+            v_pages: program.buffer("v_pages", pool_words, Role::State),
+            lam_pages: program.buffer("lam_pages", rows * 2, Role::State),
+            page_table: program.buffer("page_table", max_pages * heads.n_layers * heads.n_heads, Role::Input),
+            f16,
+            max_pages,
+        };
+        let table = scrambled_pages(&heads, max_pages);
+        let (mut k, mut v) = (vec![GUARD; pool_words], vec![GUARD; pool_words]);
+        let mut lam = vec![GUARD; rows * 2];
+        for head in 0..heads.n_heads {
+            let mut sum = gates.before();
+            let units = inputs::floats(17 + head as u32, history, 1.0);
+            for (position, unit) in units.into_iter().enumerate() {
+                let page = table[(position / PAGE * heads.n_layers + heads.layer) * heads.n_heads + head] as usize;
+                let slot = page * PAGE + position % PAGE;
+                let seed = (head * positions + position) as u32;
+                write_row(&mut k, slot, &inputs::floats(2 * seed + 1001, heads.head_dim, 2.0), f16);
+                write_row(&mut v, slot, &inputs::floats(2 * seed + 1002, heads.head_dim, 2.0), f16);
+                sum += lambda::forgotten(f64::from(gates.z(unit)));
+                lambda::write(&mut lam, slot, sum);
+            }
+        }
+        let contents = vec![(kv.k_pages, k), (kv.v_pages, v), (kv.lam_pages, lam), (kv.page_table, table)];
+        Self { heads, kv, program, contents, gates, seed: 1 }
+    }
+
+    /// A buffer of random floats.
+    pub fn floats(&mut self, name: &str, words: usize, scale: f32) -> BufferId {
+        let buffer = self.program.buffer(name, words, Role::Input);
+        self.seed += 1;
+        self.contents.push((buffer, inputs::words(self.seed, words, scale)));
+        buffer
+    }
+
+    /// A buffer that the kernel writes.
+    pub fn output(&mut self, name: &str, words: usize) -> BufferId {
+        self.program.buffer(name, words, Role::Output)
+    }
+
+    /// A stacked projection with every column there is, of `tokens` tokens, its gates as the case says.
+    pub fn proj(&mut self, tokens: usize) -> (BufferId, Proj) {
+        let (d, n_heads) = (self.heads.d(), self.heads.n_heads);
+        let columns = Proj {
+            stride: 4 * d + 3 * n_heads,
+            q: 0,
+            k: d,
+            v: 2 * d,
+            gate: Some(3 * d),
+            f: Some(4 * d),
+            k_shift: Some(4 * d + n_heads),
+            v_shift: Some(4 * d + 2 * n_heads),
+        };
+        let proj = self.floats("proj", tokens * columns.stride, 2.0);
+        let gates = self.gates;
+        if let Some((_, words)) = self.contents.last_mut() {
+            for row in words.chunks_exact_mut(columns.stride) {
+                for z in &mut row[4 * d..4 * d + n_heads] {
+                    *z = gates.z(f32::from_bits(*z) / 2.0).to_bits();
+                }
+            }
+        }
+        (proj, columns)
+    }
+
+    /// Every vector there is; the biases of the gates are small.
+    pub fn vectors(&mut self) -> Vectors {
+        let (d, n_heads) = (self.heads.d(), self.heads.n_heads);
+        let buffer = self.floats("vectors", 3 * d + n_heads, 1.5);
+        let bias = 2 * d;
+        if let Some((_, words)) = self.contents.last_mut() {
+            for word in &mut words[bias..bias + n_heads] {
+                *word = (f32::from_bits(*word) / 10.0).to_bits();
+            }
+        }
+        Vectors { buffer, q_norm: Some(0), k_norm: Some(d), f_bias: Some(bias), out_norm: Some(bias + n_heads) }
+    }
+
+    /// All of a buffer `[tokens, d]`.
+    pub fn rows(&self, buffer: BufferId) -> Rows {
+        Rows { buffer, stride: self.heads.d(), column: 0 }
+    }
+
+    /// The case.
+    pub fn case(
+        mut self,
+        name: String,
+        step: Step,
+        expect: &[(BufferId, Compare)],
+        record: impl FnOnce(&mut Recorder<'_>),
+    ) -> Case {
+        let mut r = self.program.record("case");
+        record(&mut r);
+        r.finish();
+        let expect = expect.iter().map(|(buffer, compare)| Expect { buffer: *buffer, compare: *compare }).collect();
+        // Buffers that the dispatch does not bind are no part of the case.
+        let bound: Vec<BufferId> =
+            self.program.graphs.iter().flat_map(|g| &g.dispatches).flat_map(|d| &d.bindings).map(|b| b.buffer).collect();
+        self.contents.retain(|(buffer, _)| bound.contains(buffer));
+        Case { name, program: self.program, contents: self.contents, step, expect }
+    }
+}

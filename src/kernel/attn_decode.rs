@@ -1,0 +1,265 @@
+//! Attention of one token, its keys split among workgroups: partial sums for `attn_merge`.
+//!
+//! One dispatch does what takes prefill seven: the shift of k and v, the norms of q and k, the forget gate, the append and the
+//! attention. What it stores is what `token_shift`, `rms_norm`, `forget_gate` and `kv_append` would store, and the new key is read
+//! back as it was rounded, so that a token sees the same numbers whichever way it comes in. Every split computes the query and
+//! Λ_t anew: cheaper than a dispatch. The partial row of (head, split) is its maximum, Σ p and Σ p·v.
+
+use super::attention::cases::{Fixture, Gates};
+use super::attention::pages::{read_row, write_row};
+use super::attention::{
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, head_dim_variant, lambda,
+};
+use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
+
+/// One row of the stacked projection and the pages to `partials: [n_heads, MAX_SPLITS, 2 + HEAD_DIM]`.
+pub static ATTN_DECODE: Kernel = Kernel {
+    name: "attn_decode",
+    wgsl: include_str!("../../shaders/attn_decode.wgsl"),
+    bindings: &[
+        BindingDecl::read("proj", Elem::F32),
+        BindingDecl::read("vectors", Elem::F32).only_if(&["VECTORS"]),
+        BindingDecl::write("k_pages", Elem::U32x4),
+        BindingDecl::write("v_pages", Elem::U32x4),
+        BindingDecl::write("lam_pages", Elem::U32x2),
+        BindingDecl::read("page_table", Elem::U32),
+        BindingDecl::write("shift_rows", Elem::F32).only_if(&["SHIFT"]),
+        BindingDecl::write("partials", Elem::F32),
+    ],
+    params: &[
+        "n_heads", "n_layers", "layer", "q", "k", "v", "f", "k_shift", "v_shift", "q_norm", "k_norm", "f_bias", "scale", "qk_eps",
+    ],
+    uses_step: true,
+    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "F_FULL", "F_BIAS", "F_NONE", "KV_F16"],
+    consts: &["HEAD_DIM", "MAX_SPLITS"],
+    twin,
+    fast: Some(fast::decode),
+    cases,
+};
+
+/// Sums of up to 64 · pages terms up to 2 in f32, each with the error of its score (see `attn_prefill`): 2e-6 of the sum.
+const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 1e-4 };
+/// A norm's roundings, and one step of f16 where they fall on the other side of a tie: 2^-10 of a key up to 4.
+const STORED: Tolerance = Tolerance { nmse: 1e-7, max_abs: 4e-3 };
+/// As `forget_gate`: 16 units of one m up to 60.
+const LAMBDA: Tolerance = Tolerance { nmse: 1e-10, max_abs: 6e-5 };
+
+/// The state and weights that a token's attention works on.
+#[derive(Clone, Copy, Debug)]
+pub struct AttnDecode<'a> {
+    /// Which heads.
+    pub heads: &'a Heads,
+    /// The projection's row.
+    pub proj: BufferId,
+    /// Its columns.
+    pub columns: &'a Proj,
+    /// Norms and biases.
+    pub vectors: &'a Vectors,
+    /// The pages.
+    pub kv: &'a Kv,
+    /// `[2 slots, 2 (k, v), d]`; bound only when k or v is shifted.
+    pub shift_rows: BufferId,
+    /// [`Heads::partial_words`] words.
+    pub partials: BufferId,
+}
+
+impl AttnDecode<'_> {
+    /// Records it.
+    pub fn record(&self, r: &mut Recorder<'_>) {
+        let Self { heads, columns, vectors, kv, .. } = *self;
+        let qk_norm = vectors.q_norm.is_some();
+        assert!(qk_norm == vectors.k_norm.is_some(), "q and k are normed together or not at all");
+        let gate = forget_flag(columns, vectors);
+        let uses_vectors = qk_norm || gate != "F_NONE";
+        let (k_shift, v_shift) = (columns.k_shift, columns.v_shift);
+        let uses_shift = k_shift.is_some() || v_shift.is_some();
+        let variant = head_dim_variant(heads)
+            .constant("MAX_SPLITS", MAX_SPLITS as u32)
+            .flag(gate)
+            .flag_if(uses_vectors, "VECTORS")
+            .flag_if(uses_shift, "SHIFT")
+            .flag_if(k_shift.is_some(), "K_SHIFT")
+            .flag_if(v_shift.is_some(), "V_SHIFT")
+            .flag_if(qk_norm, "QK_NORM")
+            .flag_if(kv.f16, "KV_F16");
+        let mut buffers = vec![self.proj];
+        buffers.extend(uses_vectors.then_some(vectors.buffer));
+        buffers.extend([kv.k_pages, kv.v_pages, kv.lam_pages, kv.page_table]);
+        buffers.extend(uses_shift.then_some(self.shift_rows));
+        buffers.push(self.partials);
+        let bindings: Vec<_> = buffers.into_iter().map(|buffer| r.whole(buffer)).collect();
+        let params = [
+            heads.n_heads,
+            heads.n_layers,
+            heads.layer,
+            columns.q,
+            columns.k,
+            columns.v,
+            columns.f.unwrap_or(0),
+            k_shift.unwrap_or(0),
+            v_shift.unwrap_or(0),
+            vectors.q_norm.unwrap_or(0),
+            vectors.k_norm.unwrap_or(0),
+            vectors.f_bias.unwrap_or(0),
+        ];
+        let params: Vec<u32> =
+            params.into_iter().map(|param| param as u32).chain([heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
+        let grid = Grid::xy(Extent::Fixed(heads.n_heads as u32), Extent::Splits);
+        r.dispatch(&ATTN_DECODE, variant, &bindings, &params, grid);
+    }
+}
+
+/// One head's part before the attention: the query, and the new key, value and Λ in their pages. Returns (query · scale, Λ_t).
+pub(super) struct Prologue<'a> {
+    proj: &'a [f32],
+    vectors: Option<&'a [f32]>,
+    shift_rows: Option<&'a mut [f32]>,
+    pages: Pages<'a>,
+}
+
+impl<'a> Prologue<'a> {
+    pub fn new(args: &mut Args<'a>) -> Self {
+        Self {
+            proj: args.take_f32("proj"),
+            vectors: args.has("VECTORS").then(|| &*args.take_f32("vectors")),
+            shift_rows: args.has("SHIFT").then(|| args.take_f32("shift_rows")),
+            pages: Pages::new(args),
+        }
+    }
+
+    pub fn pages(&self) -> &Pages<'a> {
+        &self.pages
+    }
+
+    /// Stores one head's new key, value and Λ; gives the query, normed and scaled, and Λ_t.
+    pub fn head(
+        &mut self,
+        args: &Args<'_>,
+        head: usize,
+        k_pages: &mut [u32],
+        v_pages: &mut [u32],
+        lam_pages: &mut [u32],
+    ) -> (Vec<f64>, u64) {
+        let (h, pos) = (args.constant("HEAD_DIM"), args.step.pos as usize);
+        let projected =
+            |name: &str| -> Vec<f64> { self.proj[args.param(name) + head * h..][..h].iter().map(|x| f64::from(*x)).collect() };
+        let (q, mut k, mut v) = (projected("q"), projected("k"), projected("v"));
+        for (flag, gate, which, y) in [("K_SHIFT", "k_shift", 0, &mut k), ("V_SHIFT", "v_shift", 1, &mut v)] {
+            let Some(rows) = self.shift_rows.as_mut().filter(|_| args.has(flag)) else { continue };
+            let alpha = 1.0 / (1.0 + (-f64::from(self.proj[args.param(gate) + head])).exp());
+            let row = |slot: u32| ((slot as usize * 2 + which) * args.param("n_heads") + head) * h;
+            for (c, y) in y.iter_mut().enumerate() {
+                let before = if pos == 0 { 0.0 } else { f64::from(rows[row(args.step.shift_in) + c]) };
+                rows[row(args.step.shift_out) + c] = *y as f32;
+                *y = alpha * before + (1.0 - alpha) * *y;
+            }
+        }
+        let vector = |name: &str, ix: usize| self.vectors.map_or(0.0, |vectors| f64::from(vectors[args.param(name) + ix]));
+        let norm = |x: Vec<f64>, weight: &str| -> Vec<f64> {
+            if !args.has("QK_NORM") {
+                return x;
+            }
+            let mean = x.iter().map(|x| x * x).sum::<f64>() / h as f64;
+            let scale = 1.0 / (mean + f64::from(args.param_f32("qk_eps"))).sqrt();
+            x.iter().enumerate().map(|(c, x)| x * scale * vector(weight, head * h + c)).collect()
+        };
+        let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, self.pages.slot(pos - 1, head)) };
+        if !args.has("F_NONE") {
+            let z = if args.has("F_FULL") { f64::from(self.proj[args.param("f") + head]) } else { 0.0 };
+            lam = lam.wrapping_add(lambda::forgotten(z + vector("f_bias", head)));
+        }
+        let slot = self.pages.slot(pos, head);
+        let rounded = |x: Vec<f64>| -> Vec<f32> { x.into_iter().map(|x| x as f32).collect() };
+        write_row(k_pages, slot, &rounded(norm(k, "k_norm")), args.has("KV_F16"));
+        write_row(v_pages, slot, &rounded(v), args.has("KV_F16"));
+        lambda::write(lam_pages, slot, lam);
+        let scale = f64::from(args.param_f32("scale"));
+        (norm(q, "q_norm").into_iter().map(|q| q * scale).collect(), lam)
+    }
+}
+
+fn twin(args: &mut Args<'_>) {
+    let (h, n_heads, is_f16) = (args.constant("HEAD_DIM"), args.param("n_heads"), args.has("KV_F16"));
+    let mut prologue = Prologue::new(args);
+    let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
+    let partials = args.take_f32("partials");
+    let n_keys = args.step.pos as usize + 1;
+    for head in 0..n_heads {
+        let (query, lam) = prologue.head(args, head, k_pages, v_pages, lam_pages);
+        for split in 0..args.step.n_splits as usize {
+            let keys_per_split = args.step.pages_per_split as usize * PAGE;
+            let keys = split * keys_per_split..((split + 1) * keys_per_split).min(n_keys);
+            let slots: Vec<usize> = keys.map(|j| prologue.pages().slot(j, head)).collect();
+            let score = |slot: &usize| {
+                let key = read_row(k_pages, *slot, h, is_f16);
+                let dot: f64 = query.iter().zip(key).map(|(q, k)| q * f64::from(k)).sum();
+                dot - lambda::value(lam - lambda::read(lam_pages, *slot))
+            };
+            let scores: Vec<f64> = slots.iter().map(score).collect();
+            let top = scores.iter().copied().fold(super::attention::LOWEST, f64::max);
+            let mut partial = vec![0.0; h];
+            for (slot, score) in slots.iter().zip(&scores) {
+                for (sum, v) in partial.iter_mut().zip(read_row(v_pages, *slot, h, is_f16)) {
+                    *sum += (score - top).exp() * f64::from(v);
+                }
+            }
+            let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+            let row = &mut partials[(head * MAX_SPLITS + split) * (PARTIAL_HEAD + h)..][..PARTIAL_HEAD + h];
+            for (word, number) in row.iter_mut().zip([top, total].into_iter().chain(partial)) {
+                *word = number as f32;
+            }
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let case = |(head_dim, f16, gates, pos, pages_per_split, parts): (usize, bool, Gates, usize, u32, &str)| {
+        let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
+        let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
+        let (proj, mut columns) = fixture.proj(1);
+        let mut vectors = fixture.vectors();
+        if parts == "bias only, k shift" {
+            (columns.f, columns.v_shift) = (None, None);
+        }
+        if parts == "v shift, norms, no forgetting" {
+            (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
+        }
+        if matches!(parts, "full gate alone" | "nothing" | "bias only, k shift") {
+            (vectors.q_norm, vectors.k_norm) = (None, None);
+        }
+        if matches!(parts, "full gate alone" | "nothing") {
+            (columns.k_shift, columns.v_shift) = (None, None);
+        }
+        if parts == "nothing" {
+            (columns.f, vectors.f_bias) = (None, None);
+        }
+        let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
+        let partials = fixture.output("partials", heads.partial_words());
+        let name = format!("head_dim={head_dim} f16={f16} {gates:?} pos={pos} pages_per_split={pages_per_split} {parts}");
+        let n_splits = (pos / PAGE + 1) as u32;
+        let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
+        let n_splits = n_splits.div_ceil(pages_per_split);
+        let step = Step { pos: pos as u32, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, ..Step::default() };
+        let kv = fixture.kv;
+        let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
+        let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
+        expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, Compare::Fixed64(LAMBDA))]);
+        if columns.k_shift.is_some() || columns.v_shift.is_some() {
+            expect.push((shift_rows, Compare::Exact));
+        }
+        fixture.case(name, step, &expect, |r| {
+            AttnDecode { heads: &heads, proj, columns: &columns, vectors: &vectors, kv: &kv, shift_rows, partials }.record(r);
+        })
+    };
+    let parts = ["all", "bias only, k shift", "v shift, norms, no forgetting", "full gate alone", "nothing"];
+    let positions = [(0, 1), (1, 4), (63, 1), (64, 1), (65, 2), (200, 1), (200, 3)];
+    let mut all = Vec::new();
+    for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
+        for (n, (pos, pages_per_split)) in positions.into_iter().enumerate() {
+            all.push(case((head_dim, (ix + n) % 2 == 0, Gates::ALL[n % 3], pos, pages_per_split, parts[(n + ix) % parts.len()])));
+        }
+    }
+    all.push(case((64, true, Gates::Hard, 200, 1, "all")));
+    all.push(case((64, true, Gates::Soft, 200, 4, "all")));
+    all
+}

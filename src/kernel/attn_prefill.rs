@@ -1,0 +1,108 @@
+//! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j for a chunk of queries over the pages (fox.md 1).
+//!
+//! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
+//! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.
+
+use super::attention::cases::{Fixture, Gates};
+use super::attention::pages::read_row;
+use super::attention::{Heads, Kv, Pages, Rows, fast, head_dim_variant, lambda};
+use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
+
+/// Columns of `q: [tokens, q_stride]` and the pages to `o: [tokens, n_heads · HEAD_DIM]`.
+pub static ATTN_PREFILL: Kernel = Kernel {
+    name: "attn_prefill",
+    wgsl: include_str!("../../shaders/attn_prefill.wgsl"),
+    bindings: &[
+        BindingDecl::read("q", Elem::F32),
+        BindingDecl::read("k_pages", Elem::U32x4),
+        BindingDecl::read("v_pages", Elem::U32x4),
+        BindingDecl::read("lam_pages", Elem::U32x2),
+        BindingDecl::read("page_table", Elem::U32),
+        BindingDecl::write("o", Elem::F32x4),
+    ],
+    params: &["q_stride", "q_column", "n_heads", "n_layers", "layer", "scale"],
+    uses_step: true,
+    flags: &["KV_F16"],
+    consts: &["HEAD_DIM", "TILE"],
+    twin,
+    fast: Some(fast::prefill),
+    cases,
+};
+
+/// o is a mean of values up to 2, so it moves by 2·δ when the scores move by δ: an f32 dot product of up to 128 terms, a rounded
+/// D near 20 (2e-6; beyond, p is 0) and an exponential of up to 3 + 2·20 units give δ up to 5e-6.
+const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 1e-5 };
+
+/// Queries of a workgroup; the shader has the same.
+const QUERIES: u32 = 32;
+
+/// Keys of a tile: keys and values of a tile in f32 fill 16 KiB of workgroup memory.
+fn tile(head_dim: usize) -> u32 {
+    (2048 / head_dim as u32).min(64)
+}
+
+/// Records it: `q` already shifted, normed and rotated as the model asks, its keys already in the pages; `o: [tokens, d]`.
+pub fn record(r: &mut Recorder<'_>, heads: &Heads, q: &Rows, kv: &Kv, o: BufferId) {
+    let variant = head_dim_variant(heads).constant("TILE", tile(heads.head_dim)).flag_if(kv.f16, "KV_F16");
+    let bindings = [q.buffer, kv.k_pages, kv.v_pages, kv.lam_pages, kv.page_table, o].map(|buffer| r.whole(buffer));
+    let counts = [q.stride, q.column, heads.n_heads, heads.n_layers, heads.layer].map(|param| param as u32);
+    let params = [&counts[..], &[heads.scale_bits()]].concat();
+    let grid = Grid::xy(Extent::Tokens { per: QUERIES }, Extent::Fixed(heads.n_heads as u32));
+    r.dispatch(&ATTN_PREFILL, variant, &bindings, &params, grid);
+}
+
+fn twin(args: &mut Args<'_>) {
+    let [q_stride, q_column, n_heads] = ["q_stride", "q_column", "n_heads"].map(|name| args.param(name));
+    let (h, scale, is_f16) = (args.constant("HEAD_DIM"), f64::from(args.param_f32("scale")), args.has("KV_F16"));
+    let pages = Pages::new(args);
+    let (q, o) = (args.take_f32("q"), args.take_f32("o"));
+    let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
+    let pos = args.step.pos as usize;
+    for t in 0..args.step.n_tokens as usize {
+        for head in 0..n_heads {
+            let query = &q[t * q_stride + q_column + head * h..][..h];
+            let lam = lambda::read(lam_pages, pages.slot(pos + t, head));
+            let slots: Vec<usize> = (0..=pos + t).map(|j| pages.slot(j, head)).collect();
+            let score = |slot: &usize| {
+                let key = read_row(k_pages, *slot, h, is_f16);
+                let dot: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(k)).sum();
+                dot * scale - lambda::value(lam - lambda::read(lam_pages, *slot))
+            };
+            let scores: Vec<f64> = slots.iter().map(score).collect();
+            let top = scores.iter().copied().fold(f64::MIN, f64::max);
+            let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+            let mut sums = vec![0.0; h];
+            for (slot, score) in slots.iter().zip(scores) {
+                for (sum, v) in sums.iter_mut().zip(read_row(v_pages, *slot, h, is_f16)) {
+                    *sum += (score - top).exp() / total * f64::from(v);
+                }
+            }
+            for (o, sum) in o[(t * n_heads + head) * h..].iter_mut().zip(sums) {
+                *o = sum as f32;
+            }
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let case = |(head_dim, f16, gates, pos, n_tokens): (usize, bool, Gates, usize, usize)| {
+        let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
+        let mut fixture = Fixture::new(heads, f16, gates, pos + n_tokens, pos + n_tokens + 70);
+        let (proj, columns) = fixture.proj(n_tokens);
+        let own = fixture.floats("q", n_tokens * heads.d(), 2.0);
+        let q = if pos % 2 == 0 { fixture.rows(own) } else { Rows { buffer: proj, stride: columns.stride, column: columns.q } };
+        let o = fixture.output("o", n_tokens * heads.d());
+        let name = format!("head_dim={head_dim} f16={f16} {gates:?} pos={pos} tokens={n_tokens}");
+        let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
+        let kv = fixture.kv;
+        fixture.case(name, step, &[(o, Compare::F32(TOLERANCE))], |r| record(r, &heads, &q, &kv, o))
+    };
+    let mut all = Vec::new();
+    for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
+        for (n, (pos, n_tokens)) in [(0, 1), (1, 62), (63, 2), (64, 33), (65, 1), (200, 70)].into_iter().enumerate() {
+            all.push(case((head_dim, (ix + n) % 2 == 0, Gates::ALL[n % 3], pos, n_tokens)));
+        }
+    }
+    all.push(case((64, true, Gates::Soft, 0, 130)));
+    all
+}

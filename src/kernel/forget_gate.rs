@@ -1,0 +1,98 @@
+//! Λ_t = Λ_{t−1} + m_t, m = −log sigmoid(z): the forget gates of a chunk, summed into the pages as 32.32 fixed point.
+//!
+//! m = softplus(−z) = max(−z, 0) + log1p(exp(−|z|)) holds for any z; log(sigmoid(z)) would be −inf from z = −104 on and 0 from
+//! z = 17 on. Each m is rounded to 2^-32 once and summed by integers: chunks of any size give the same bits.
+
+use super::attention::cases::{Fixture, Gates};
+use super::attention::{Heads, Kv, Pages, Proj, Vectors, forget_flag, lambda};
+use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
+
+/// Columns of `proj: [tokens, stride]` and a bias `[n_heads]` to Λ in `lam_pages`.
+pub static FORGET_GATE: Kernel = Kernel {
+    name: "forget_gate",
+    wgsl: include_str!("../../shaders/forget_gate.wgsl"),
+    bindings: &[
+        BindingDecl::read("proj", Elem::F32).only_if(&["F_FULL"]),
+        BindingDecl::read("vectors", Elem::F32).only_if(&["F_FULL", "F_BIAS"]),
+        BindingDecl::write("lam_pages", Elem::U32x2),
+        BindingDecl::read("page_table", Elem::U32),
+    ],
+    params: &["stride", "column", "bias", "n_heads", "n_layers", "layer"],
+    uses_step: true,
+    flags: &["F_FULL", "F_BIAS", "F_NONE"],
+    consts: &[],
+    twin,
+    fast: None,
+    cases,
+};
+
+/// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, or none at all (Λ stays what it is).
+pub fn record(r: &mut Recorder<'_>, heads: &Heads, proj: BufferId, columns: &Proj, vectors: &Vectors, kv: &Kv) {
+    let flag = forget_flag(columns, vectors);
+    let mut bindings = Vec::new();
+    if flag == "F_FULL" {
+        bindings.push(r.whole(proj));
+    }
+    if flag != "F_NONE" {
+        bindings.push(r.whole(vectors.buffer));
+    }
+    bindings.extend([r.whole(kv.lam_pages), r.whole(kv.page_table)]);
+    let (column, bias) = (columns.f.unwrap_or(0), vectors.f_bias.unwrap_or(0));
+    let params = [columns.stride, column, bias, heads.n_heads, heads.n_layers, heads.layer].map(|param| param as u32);
+    r.dispatch(&FORGET_GATE, Variant::new().flag(flag), &bindings, &params, Grid::x(Extent::Fixed(heads.n_heads as u32)));
+}
+
+fn twin(args: &mut Args<'_>) {
+    let [stride, column, bias] = ["stride", "column", "bias"].map(|name| args.param(name));
+    let n_heads = args.param("n_heads");
+    let proj = args.has("F_FULL").then(|| args.take_f32("proj"));
+    let vectors = (!args.has("F_NONE")).then(|| args.take_f32("vectors"));
+    let pages = Pages::new(args);
+    let lam_pages = args.take("lam_pages");
+    let pos = args.step.pos as usize;
+    for head in 0..n_heads {
+        let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, pages.slot(pos - 1, head)) };
+        for t in 0..args.step.n_tokens as usize {
+            if let Some(vectors) = &vectors {
+                let projected = proj.as_ref().map_or(0.0, |proj| f64::from(proj[t * stride + column + head]));
+                lam = lam.wrapping_add(lambda::forgotten(projected + f64::from(vectors[bias + head])));
+            }
+            lambda::write(lam_pages, pages.slot(pos + t, head), lam);
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let case = |(head_dim, n_heads, layer, gates, kind, pos, n_tokens): (usize, usize, usize, Gates, &str, usize, usize)| {
+        let heads = Heads { n_heads, head_dim, n_layers: 3, layer };
+        let mut fixture = Fixture::new(heads, true, gates, pos, pos + n_tokens);
+        let (proj, mut columns) = fixture.proj(n_tokens);
+        let mut vectors = fixture.vectors();
+        if kind != "F_FULL" {
+            columns.f = None;
+        }
+        if kind == "F_NONE" {
+            vectors.f_bias = None;
+        }
+        // An exponential of WGSL may be off by 3 + 2·|z| units, a sum z of two numbers by one: 16 units of 2^-24 of the
+        // largest m, all in one direction.
+        let largest = if kind == "F_FULL" { lambda::value(lambda::forgotten(f64::from(gates.z(-1.0)))) } else { 1.0 };
+        let max_abs = n_tokens as f64 * largest * 16.0 / f64::from(1 << 24) + 1e-9;
+        let tolerance = Tolerance { nmse: 1e-10, max_abs };
+        let name = format!("{kind} {gates:?} heads={n_heads} layer={layer} pos={pos} tokens={n_tokens}");
+        let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
+        let kv = fixture.kv;
+        let compare = if kind == "F_NONE" { Compare::Exact } else { Compare::Fixed64(tolerance) };
+        fixture.case(name, step, &[(kv.lam_pages, compare)], |r| record(r, &heads, proj, &columns, &vectors, &kv))
+    };
+    let all = [
+        (16, 3, 0, Gates::Soft, "F_FULL", 0, 1),
+        (16, 3, 2, Gates::Hard, "F_FULL", 1, 63),
+        (16, 2, 1, Gates::Saturated, "F_FULL", 63, 130),
+        (16, 1, 2, Gates::Soft, "F_FULL", 200, 65),
+        (16, 2, 1, Gates::Soft, "F_BIAS", 65, 64),
+        (16, 2, 1, Gates::Hard, "F_NONE", 64, 3),
+        (16, 2, 0, Gates::Soft, "F_NONE", 0, 66),
+    ];
+    all.map(case).into()
+}

@@ -1,0 +1,145 @@
+//! y = x · Wᵀ for a chunk of tokens (prefill), with the residual sum in its epilogue (`RESIDUAL`).
+//!
+//! Tiled twice: a tile of outputs a workgroup, a smaller one in each invocation's registers. Weights are dequantized on their way
+//! into workgroup memory, once for all tokens of the tile.
+
+use super::dot::{self, Matrix};
+use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::{inputs, parallel};
+use crate::graph::{
+    Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
+    Variant,
+};
+
+/// `data, scales: [n_rows, k]` and `x: [tokens, k]` to columns of `y: [tokens, out_stride]`.
+pub static MATMUL: Kernel = Kernel {
+    name: "matmul",
+    wgsl: include_str!("../../shaders/matmul.wgsl"),
+    bindings: &[
+        BindingDecl::read("data", Elem::U32x4),
+        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("x", Elem::F32x4),
+        BindingDecl::write("y", Elem::F32),
+    ],
+    params: &["n_rows", "k", "out_stride", "out_offset"],
+    uses_step: true,
+    flags: &{
+        let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
+        [f32, f16, q8_0, q4_0, "RESIDUAL"]
+    },
+    consts: &["TILE"],
+    twin,
+    fast: Some(fast),
+    cases,
+};
+
+/// One sum of k ≤ 1280 terms in f32, one after the other: a relative error of about √k · 6e-8 = 2e-6 of the largest partial sum.
+const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
+
+/// What to record.
+#[derive(Clone, Copy, Debug)]
+pub struct MatMul {
+    /// W.
+    pub part: Part,
+    /// `[tokens, k]`.
+    pub x: BufferId,
+    /// `[tokens, out_stride]`.
+    pub y: BufferId,
+    /// Words from a token's row of y to the next.
+    pub out_stride: usize,
+    /// Words before row 0's product in a token's row of y.
+    pub out_offset: usize,
+    /// y += x · Wᵀ.
+    pub residual: bool,
+}
+
+impl MatMul {
+    /// Records it for the step's tokens.
+    pub fn record(&self, r: &mut Recorder<'_>) {
+        let part = &self.part;
+        let mut bindings = part.bindings(r);
+        bindings.extend([r.whole(self.x), r.whole(self.y)]);
+        // Few rows: more, smaller tiles, or most of the GPU would wait.
+        let tile = if part.n_rows < 1024 { 32 } else { 64 };
+        let variant = Variant::new().flag(part.ty.flag()).flag_if(self.residual, "RESIDUAL").constant("TILE", tile);
+        let params = [part.n_rows as u32, part.k as u32, self.out_stride as u32, self.out_offset as u32];
+        let grid = Grid::xy(Extent::Fixed((part.n_rows as u32).div_ceil(tile)), Extent::Tokens { per: tile });
+        r.dispatch(&MATMUL, variant, &bindings, &params, grid);
+    }
+}
+
+fn twin(args: &mut Args<'_>) {
+    let ty = WeightType::of(|flag| args.has(flag));
+    let (n_rows, k, stride, offset) = (args.param("n_rows"), args.param("k"), args.param("out_stride"), args.param("out_offset"));
+    let data = args.take("data");
+    let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
+    let (x, y) = (args.take_f32("x"), args.take_f32("y"));
+    for row in 0..n_rows {
+        let w = layout::read_row(ty, k, data, scales, row);
+        for t in 0..args.step.n_tokens as usize {
+            let product: f64 = x[t * k..(t + 1) * k].iter().zip(&w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+            let y = &mut y[t * stride + offset + row];
+            *y = (if args.has("RESIDUAL") { f64::from(*y) } else { 0.0 } + product) as f32;
+        }
+    }
+}
+
+/// Rows that a core unpacks at a time: with k = 1536, 200 KB.
+const ROWS_PER_TASK: usize = 32;
+
+fn fast(args: &mut Args<'_>) {
+    let ty = WeightType::of(|flag| args.has(flag));
+    let (n_rows, k, stride, offset) = (args.param("n_rows"), args.param("k"), args.param("out_stride"), args.param("out_offset"));
+    let data = args.take("data");
+    let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
+    let matrix = Matrix { ty, k, data, scales };
+    let n_tokens = args.step.n_tokens as usize;
+    let x: Vec<f32> = args.take_f32("x")[..n_tokens * k].chunks_exact(k).flat_map(|x| dot::arrange(ty, x)).collect();
+    let tasks = parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| {
+        let mut w = vec![0.0; rows.len() * k];
+        for (row, w) in rows.zip(w.chunks_exact_mut(k)) {
+            matrix.unpack_row(row, w);
+        }
+        dot::products(&x, &w, k)
+    });
+    let (residual, y) = (args.has("RESIDUAL"), args.take_f32("y"));
+    for (task, products) in tasks.iter().enumerate() {
+        let n = products.len() / n_tokens.max(1);
+        for (t, products) in products.chunks_exact(n.max(1)).enumerate() {
+            let y = &mut y[t * stride + offset + task * ROWS_PER_TASK..][..n];
+            for (y, product) in y.iter_mut().zip(products) {
+                *y = if residual { *y + product } else { *product };
+            }
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let shapes =
+        [(1, 32, 1), (5, 96, 3), (64, 512, 64), (130, 1280, 65), (5, 36, 9), (37, 44, 33), (1030, 64, 65), (1024, 96, 3)];
+    let all = WeightType::ALL.into_iter().flat_map(|ty| shapes.map(|shape| (ty, shape)));
+    let fits = all.filter(|(ty, (_, k, _))| k % ty.block() == 0);
+    fits.flat_map(|(ty, shape)| [case(ty, shape, false), case(ty, shape, true)]).collect()
+}
+
+fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool) -> Case {
+    let (out_stride, out_offset) = (rows + 7, 3);
+    let mut program = Program::default();
+    let mut contents = Vec::new();
+    let part = layout::sample_part(&mut program, &mut contents, ty, rows, k);
+    // Room for a token more than the step has.
+    let x = program.buffer("x", (tokens + 1) * k, Role::Input);
+    let y = program.buffer("y", (tokens + 1) * out_stride, Role::Output);
+    let mut r = program.record("matmul");
+    MatMul { part, x, y, out_stride, out_offset, residual }.record(&mut r);
+    r.finish();
+    contents.push((x, inputs::words(8, (tokens + 1) * k, 1.0)));
+    contents.push((y, inputs::words(9, (tokens + 1) * out_stride, 1.0)));
+    Case {
+        name: format!("{} rows={rows} k={k} tokens={tokens} residual={residual}", ty.name()),
+        program,
+        contents,
+        step: Step { n_tokens: tokens as u32, ..Step::default() },
+        expect: vec![Expect { buffer: y, compare: Compare::F32(TOLERANCE) }],
+    }
+}

@@ -1,0 +1,206 @@
+//! y = W · norm(x) for one token, with the layer's small steps fused into it: RMSNorm before (`NORM`), the residual sum
+//! (`RESIDUAL`) or the gated unit (`SWIGLU`) after, and the few f32 rows of the gates behind the rows of W (`GATES`).
+//!
+//! Decoding reads every weight once and small models wait for dispatches, not for memory: one dispatch where there would be four.
+
+use super::dot::{self, Matrix};
+use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::parallel;
+use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder, Variant};
+
+mod cases;
+
+/// `data, scales: [n_rows, k]` and `x: [k]` (the last row of `[tokens, k]` with `LAST_ROW`) to n_rows words of `y`, or half of
+/// them with `SWIGLU`.
+pub static MATVEC: Kernel = Kernel {
+    name: "matvec",
+    wgsl: include_str!("../../shaders/matvec.wgsl"),
+    bindings: &[
+        BindingDecl::read("data", Elem::U32x4),
+        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("x", Elem::F32x4),
+        BindingDecl::read("norm_weight", Elem::F32x4).only_if(&["NORM"]),
+        BindingDecl::read("gates", Elem::F32x4).only_if(&["GATES"]),
+        BindingDecl::write("y", Elem::F32),
+    ],
+    params: &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset"],
+    uses_step: true,
+    flags: &{
+        let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
+        [f32, f16, q8_0, q4_0, "NORM", "GATES", "RESIDUAL", "SWIGLU", "LAST_ROW"]
+    },
+    consts: &["WG", "LANES", "ROWS"],
+    twin,
+    fast: Some(fast),
+    cases: cases::cases,
+};
+
+const WG: u32 = 64;
+
+/// What happens to the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    /// y = W·x.
+    Store,
+    /// y += W·x.
+    Residual,
+    /// W has gate rows, then as many value rows: y_i = silu(gate_i) · value_i.
+    SwiGlu,
+}
+
+/// RMSNorm of x before the product.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// f32 `[k]`.
+    pub weight: BufferId,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// Further f32 rows for the same x.
+#[derive(Clone, Copy, Debug)]
+pub struct Gates {
+    /// f32 `[n_gates, k]`.
+    pub weight: BufferId,
+    /// Rows.
+    pub n_gates: usize,
+    /// Words before the first gate's product in y.
+    pub out_offset: usize,
+}
+
+/// What to record.
+#[derive(Clone, Copy, Debug)]
+pub struct MatVec {
+    /// W.
+    pub part: Part,
+    /// `[k]`, or `[tokens, k]` with `last_row`.
+    pub x: BufferId,
+    /// Where the product goes.
+    pub y: BufferId,
+    /// Words before row 0's product in y.
+    pub out_offset: usize,
+    /// RMSNorm before.
+    pub norm: Option<Norm>,
+    /// Further rows; not with [`Epilogue::SwiGlu`], and stored whatever the epilogue.
+    pub gates: Option<Gates>,
+    /// What happens to the product.
+    pub epilogue: Epilogue,
+    /// x is the row of the step's last token.
+    pub last_row: bool,
+}
+
+impl MatVec {
+    /// Records it.
+    pub fn record(&self, r: &mut Recorder<'_>) {
+        let Self { part, norm, gates, epilogue, .. } = self;
+        let swiglu = *epilogue == Epilogue::SwiGlu;
+        assert!(!swiglu || (gates.is_none() && part.n_rows.is_multiple_of(2)), "SwiGLU has pairs of rows and no gates");
+        let mut bindings = part.bindings(r);
+        bindings.push(r.whole(self.x));
+        bindings.extend(norm.map(|norm| r.whole(norm.weight)));
+        bindings.extend(gates.map(|gates| r.whole(gates.weight)));
+        bindings.push(r.whole(self.y));
+        let (lanes, rows) = shape(part);
+        let variant = Variant::new()
+            .flag(part.ty.flag())
+            .flag_if(norm.is_some(), "NORM")
+            .flag_if(gates.is_some(), "GATES")
+            .flag_if(*epilogue == Epilogue::Residual, "RESIDUAL")
+            .flag_if(swiglu, "SWIGLU")
+            .flag_if(self.last_row, "LAST_ROW");
+        let variant = variant.constant("WG", WG).constant("LANES", lanes).constant("ROWS", rows);
+        let (n_gates, gates_offset) = gates.map_or((0, 0), |gates| (gates.n_gates, gates.out_offset));
+        let eps = norm.map_or(0.0, |norm| norm.eps).to_bits();
+        let params = [part.n_rows as u32, part.k as u32, self.out_offset as u32, eps, n_gates as u32, gates_offset as u32];
+        let wg_rows = WG / lanes * rows;
+        let groups = (part.n_rows as u32).div_ceil(wg_rows) + (n_gates as u32).div_ceil(wg_rows);
+        r.dispatch(&MATVEC, variant, &bindings, &params, Grid::linear(groups));
+    }
+}
+
+/// Invocations that share a row, and rows that each of them holds.
+fn shape(part: &Part) -> (u32, u32) {
+    let lanes = if part.ty == WeightType::Q4_0 { 16 } else { 32 };
+    // Few rows: more workgroups rather than fewer reads of x.
+    (lanes, if part.n_rows < 4096 { 2 } else { 4 })
+}
+
+/// The step's x as it is, and 1 / rms times the weights to multiply it with.
+fn twin(args: &mut Args<'_>) {
+    let ty = WeightType::of(|flag| args.has(flag));
+    let (n_rows, k, out_offset) = (args.param("n_rows"), args.param("k"), args.param("out_offset"));
+    let data = args.take("data");
+    let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
+    let first = if args.has("LAST_ROW") { (args.step.n_tokens as usize - 1) * k } else { 0 };
+    let mut x: Vec<f64> = args.take_f32("x")[first..first + k].iter().map(|x| f64::from(*x)).collect();
+    if args.has("NORM") {
+        let mean = x.iter().map(|x| x * x).sum::<f64>() / k as f64;
+        let rms = (mean + f64::from(args.param_f32("eps"))).sqrt();
+        for (x, w) in x.iter_mut().zip(args.take_f32("norm_weight")) {
+            *x = *x / rms * f64::from(*w);
+        }
+    }
+    let product = |row: &[f32]| -> f64 { row.iter().zip(&x).map(|(w, x)| f64::from(*w) * x).sum() };
+    let row = |row: usize| product(&layout::read_row(ty, k, data, scales, row));
+    let gates = args.take_if("GATES", "gates");
+    let y = args.take_f32("y");
+    if args.has("SWIGLU") {
+        for i in 0..n_rows / 2 {
+            let gate = row(i);
+            y[out_offset + i] = (gate / (1.0 + (-gate).exp()) * row(n_rows / 2 + i)) as f32;
+        }
+    } else {
+        for i in 0..n_rows {
+            let before = if args.has("RESIDUAL") { f64::from(y[out_offset + i]) } else { 0.0 };
+            y[out_offset + i] = (before + row(i)) as f32;
+        }
+    }
+    if let Some(gates) = gates {
+        let (n_gates, offset) = (args.param("n_gates"), args.param("gates_offset"));
+        for (i, gate) in bytemuck::cast_slice(gates).chunks_exact(k).take(n_gates).enumerate() {
+            y[offset + i] = product(gate) as f32;
+        }
+    }
+}
+
+/// Rows that a core takes at a time.
+const ROWS_PER_TASK: usize = 64;
+
+fn fast(args: &mut Args<'_>) {
+    let ty = WeightType::of(|flag| args.has(flag));
+    let (n_rows, k, out_offset) = (args.param("n_rows"), args.param("k"), args.param("out_offset"));
+    let data = args.take("data");
+    let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
+    let matrix = Matrix { ty, k, data, scales };
+    let first = if args.has("LAST_ROW") { (args.step.n_tokens as usize - 1) * k } else { 0 };
+    let mut x = args.take_f32("x")[first..first + k].to_vec();
+    if args.has("NORM") {
+        let scale = 1.0 / (dot::dot(&x, &x) / k as f32 + args.param_f32("eps")).sqrt();
+        for (x, w) in x.iter_mut().zip(args.take_f32("norm_weight")) {
+            *x *= scale * *w;
+        }
+    }
+    let arranged = dot::arrange(ty, &x);
+    let rows =
+        parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| rows.map(|row| matrix.dot_row(row, &arranged)).collect::<Vec<f32>>());
+    let rows = rows.concat();
+    let gates = args.take_if("GATES", "gates");
+    let y = args.take_f32("y");
+    let out = &mut y[out_offset..];
+    if args.has("SWIGLU") {
+        let (gate, value) = rows.split_at(n_rows / 2);
+        for ((y, gate), value) in out.iter_mut().zip(gate).zip(value) {
+            *y = gate / (1.0 + (-gate).exp()) * value;
+        }
+    } else if args.has("RESIDUAL") {
+        out.iter_mut().zip(rows).for_each(|(y, row)| *y += row);
+    } else {
+        out[..n_rows].copy_from_slice(&rows);
+    }
+    if let Some(gates) = gates {
+        let out = &mut y[args.param("gates_offset")..][..args.param("n_gates")];
+        for (y, gate) in out.iter_mut().zip(bytemuck::cast_slice(gates).chunks_exact(k)) {
+            *y = dot::dot(gate, &x);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Every type at every edge, every flag alone and as the model combines them.
+
+use super::{Epilogue, Gates, MatVec, Norm};
+use crate::graph::{BufferId, Case, Compare, Expect, Program, Role, Step, Tolerance};
+use crate::kernel::inputs;
+use crate::kernel::layout::{self, WeightType};
+
+/// Products of k ≤ 1280 terms in f32: each sum of k / lanes terms has a relative error of about √(k / lanes) · 6e-8 of its
+/// size, below 1e-6; the squares of x likewise.
+const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
+
+/// What is special about a case.
+#[derive(Clone, Copy, Debug)]
+struct Special {
+    ty: WeightType,
+    rows: usize,
+    k: usize,
+    norm: bool,
+    n_gates: usize,
+    epilogue: Epilogue,
+    /// 0: x is one row.
+    tokens: usize,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let plain = |ty, rows, k| Special { ty, rows, k, norm: false, n_gates: 0, epilogue: Epilogue::Store, tokens: 0 };
+    let mut all = Vec::new();
+    for ty in WeightType::ALL {
+        let edges = [(1, 32), (5, 96), (64, 512), (130, 1280), (5, 36), (37, 44), (4099, 64)];
+        all.extend(edges.into_iter().filter(|(_, k)| k % ty.block() == 0).map(|(rows, k)| plain(ty, rows, k)));
+        for (rows, k) in [(5, 96), (130, 512)] {
+            let plain = plain(ty, rows, k);
+            all.push(Special { norm: true, ..plain });
+            all.push(Special { n_gates: 3, ..plain });
+            all.push(Special { norm: true, n_gates: 24, ..plain });
+            all.push(Special { epilogue: Epilogue::Residual, ..plain });
+            all.push(Special { norm: true, epilogue: Epilogue::Residual, n_gates: 1, ..plain });
+            all.push(Special { tokens: 3, norm: true, ..plain });
+        }
+        for (rows, k) in [(2, 32), (10, 96), (130, 512), (4102, 64)] {
+            all.push(Special { epilogue: Epilogue::SwiGlu, ..plain(ty, rows, k) });
+            all.push(Special { epilogue: Epilogue::SwiGlu, norm: true, ..plain(ty, rows, k) });
+        }
+    }
+    // More workgroups than one axis has.
+    all.push(plain(WeightType::Q4_0, 1_050_001, 32));
+    all.into_iter().map(case).collect()
+}
+
+fn case(special: Special) -> Case {
+    let Special { ty, rows, k, norm, n_gates, epilogue, tokens } = special;
+    let (out_offset, gates_offset) = (3, rows + 5);
+    let x_words = (tokens + 1) * k;
+    let mut program = Program::default();
+    let mut contents: Vec<(BufferId, Vec<u32>)> = Vec::new();
+    let part = layout::sample_part(&mut program, &mut contents, ty, rows, k);
+    let mut input = |program: &mut Program, name, words, scale| {
+        let buffer = program.buffer(name, words, Role::Input);
+        contents.push((buffer, inputs::words(buffer.0 + 20, words, scale)));
+        buffer
+    };
+    let x = input(&mut program, "x", x_words, 1.0);
+    let y = input(&mut program, "y", gates_offset + n_gates + 2, 1.0);
+    let norm_weight = norm.then(|| input(&mut program, "norm_weight", k, 1.5));
+    let gates = (n_gates > 0).then(|| input(&mut program, "gates", n_gates * k, 0.1));
+    let mut r = program.record("matvec");
+    let norm = norm_weight.map(|weight| Norm { weight, eps: 1e-6 });
+    let gates = gates.map(|weight| Gates { weight, n_gates, out_offset: gates_offset });
+    MatVec { part, x, y, out_offset, norm, gates, epilogue, last_row: tokens > 0 }.record(&mut r);
+    r.finish();
+    Case {
+        name: format!("{special:?}"),
+        program,
+        contents,
+        step: Step { n_tokens: tokens.max(1) as u32, ..Step::default() },
+        expect: vec![Expect { buffer: y, compare: Compare::F32(TOLERANCE) }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MATVEC, shape};
+    use super::*;
+    use crate::graph::Extent;
+
+    #[test]
+    fn the_largest_case_is_folded_over_two_axes() {
+        let cases = cases();
+        let largest = &cases[cases.len() - 1].program.graphs[0].dispatches[0];
+        assert!(matches!(largest.grid.0[1], Extent::Fixed(y) if y > 1), "{:?}", largest.grid);
+    }
+
+    #[test]
+    fn workgroup_memory_stays_small() {
+        for case in cases() {
+            let variant = &case.program.graphs[0].dispatches[0].variant;
+            assert!(variant.get("WG") * variant.get("ROWS") * 4 + variant.get("LANES") * 4 <= 16 << 10, "{}", MATVEC.name);
+        }
+        let part = |ty| layout::Part { ty, n_rows: 100, k: 32, data: BufferId(0), scales: None };
+        assert!(WeightType::ALL.map(|ty| shape(&part(ty))).iter().all(|(_, rows)| rows % 2 == 0), "SwiGLU needs pairs");
+    }
+}

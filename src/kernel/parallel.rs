@@ -1,0 +1,29 @@
+//! Work on every core, for the `fast` code of the kernels. The one place that knows that wasm has a single thread (the page would
+//! need cross-origin isolation for more).
+
+use std::ops::Range;
+
+/// `f` of the ranges of `per` (the last may be shorter) that make up `0..n`, in order; in parallel where there are threads.
+pub fn map_ranges<T: Send>(n: usize, per: usize, f: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    let range = |ix: usize| ix * per..((ix + 1) * per).min(n);
+    #[cfg(not(target_arch = "wasm32"))]
+    {
+        use rayon::iter::{IntoParallelIterator, ParallelIterator};
+        (0..n.div_ceil(per)).into_par_iter().map(|ix| f(range(ix))).collect()
+    }
+    #[cfg(target_arch = "wasm32")]
+    (0..n.div_ceil(per)).map(|ix| f(range(ix))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_everything_in_order() {
+        for (n, per) in [(0, 3), (1, 3), (3, 3), (10, 3)] {
+            let all: Vec<usize> = map_ranges(n, per, |range| range.collect::<Vec<_>>()).concat();
+            assert_eq!(all, (0..n).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The model: its configuration, its network, and what it remembers between tokens. Knows kernels and graphs; never a GPU, a
+//! file or a text.
+
+pub mod config;
+pub mod fox;
+pub mod state;
+pub mod weights;
+
+pub use config::{Config, ForgetGate, OutputGate};
+pub use fox::Fox;
+pub use state::Pages;
+pub use weights::{Place, Segment, Wanted};

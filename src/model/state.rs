@@ -1,0 +1,119 @@
+//! What a model remembers between tokens, seen from the host: the page table of the KV cache and the shift row in use.
+//!
+//! Keys, values and λ live in pages of [`PAGE`] tokens per layer and head, each in its layer's pool. All heads need a new page
+//! at the same moment, every [`PAGE`] tokens, so one small write of a table column serves them all.
+
+use crate::graph::Step;
+use crate::kernel::attention::{MAX_SPLITS, PAGE};
+
+/// Page bookkeeping of one sequence.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    n_layers: usize,
+    n_heads: usize,
+    max_pages: usize,
+    /// Columns of the table that are filled: ⌈tokens / PAGE⌉ at most.
+    n_columns: usize,
+    n_tokens: usize,
+    shift_slot: u32,
+}
+
+impl Pages {
+    /// An empty sequence of at most `max_pages` · [`PAGE`] tokens.
+    pub fn new(n_layers: usize, n_heads: usize, max_pages: usize) -> Self {
+        Self { n_layers, n_heads, max_pages, n_columns: 0, n_tokens: 0, shift_slot: 0 }
+    }
+
+    /// Pages in each layer's pool: every head can fill the context.
+    pub fn per_layer(&self) -> usize {
+        self.n_heads * self.max_pages
+    }
+
+    /// Words of the page table `[max_pages, n_layers, n_heads]`.
+    pub fn table_words(&self) -> usize {
+        self.max_pages * self.n_layers * self.n_heads
+    }
+
+    /// Tokens held.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
+    /// Forgets everything. (The pools keep their bytes; nothing reads past the tokens held.)
+    pub fn reset(&mut self) {
+        (self.n_columns, self.n_tokens, self.shift_slot) = (0, 0, 0);
+    }
+
+    /// Pages for `n` more tokens: the table's new words and where they go, or `None` when no page is new.
+    pub fn reserve(&mut self, n: usize) -> Option<(usize, Vec<u32>)> {
+        let columns = (self.n_tokens + n).div_ceil(PAGE);
+        assert!(columns <= self.max_pages, "the caller checks the context before it reserves");
+        if columns <= self.n_columns {
+            return None;
+        }
+        let first = self.n_columns;
+        self.n_columns = columns;
+        // Layer by layer, head by head: the same ids in every layer, each layer's pool being its own.
+        let (heads, column) = (self.n_heads, self.n_layers * self.n_heads);
+        let ids = (first * column..columns * column).map(|ix| (ix / column * heads + ix % heads) as u32);
+        Some((first * column, ids.collect()))
+    }
+
+    /// The step that appends `n` tokens to those held.
+    pub fn step(&self, n: usize) -> Step {
+        let pages = (self.n_tokens + n).div_ceil(PAGE);
+        let pages_per_split = pages.div_ceil(MAX_SPLITS);
+        Step {
+            pos: self.n_tokens as u32,
+            n_tokens: n as u32,
+            n_splits: pages.div_ceil(pages_per_split) as u32,
+            pages_per_split: pages_per_split as u32,
+            shift_in: self.shift_slot,
+            shift_out: 1 - self.shift_slot,
+            pad: [0; 2],
+        }
+    }
+
+    /// Counts `n` tokens as held, after their replay.
+    pub fn advance(&mut self, n: usize) {
+        self.n_tokens += n;
+        self.shift_slot = 1 - self.shift_slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_head_gets_its_own_page_and_columns_are_written_once() {
+        let mut pages = Pages::new(3, 4, 5);
+        let mut table = vec![u32::MAX; pages.table_words()];
+        for n in [1, 62, 1, 1, 130, 64] {
+            if let Some((at, words)) = pages.reserve(n) {
+                assert!(table[at..at + words.len()].iter().all(|word| *word == u32::MAX), "written twice");
+                table[at..at + words.len()].copy_from_slice(&words);
+            }
+            pages.advance(n);
+        }
+        assert_eq!(pages.n_tokens(), 259);
+        for layer in 0..3 {
+            let mut seen: Vec<u32> =
+                (0..5).flat_map(|page| (0..4).map(move |head| (page * 3 + layer) * 4 + head)).map(|ix| table[ix]).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..20).collect::<Vec<_>>(), "layer {layer}");
+        }
+    }
+
+    #[test]
+    fn splits_cover_all_pages_and_none_is_empty() {
+        for tokens in 1..20_000usize {
+            let mut pages = Pages::new(1, 1, 400);
+            pages.n_tokens = tokens - 1;
+            let step = pages.step(1);
+            let (n, per, all) = (step.n_splits as usize, step.pages_per_split as usize, tokens.div_ceil(PAGE));
+            assert!(n <= MAX_SPLITS && n * per >= all && (n - 1) * per < all, "{tokens}");
+            assert_ne!(step.shift_in, step.shift_out);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The devices that run a program: a GPU, or the CPU through the kernels' fast code or their twins. One interface, so that
+//! everything above is written once.
+
+use crate::error::{Error, Result};
+use crate::gpu::{self, AdapterPick, Gpu};
+use crate::graph::{BufferId, GraphId, Program, Step, cpu};
+
+/// What the caller asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A hardware GPU if there is one; else the CPU. Software adapters (lavapipe, SwiftShader, WARP) are passed over.
+    #[default]
+    Auto,
+    /// A GPU, a software adapter if there is no other.
+    Gpu,
+    /// The CPU, with the kernels' fast code.
+    Cpu,
+    /// The CPU, through the plain twins: slow, the reference.
+    Twin,
+}
+
+/// A device before it holds a program.
+pub enum Opened {
+    /// A GPU.
+    Gpu(Gpu),
+    /// The CPU; `fast` chooses the kernels' fast code.
+    Cpu {
+        /// Whether kernels use their fast code.
+        fast: bool,
+        /// Why it is not a GPU, when the choice was left open.
+        note: Option<String>,
+    },
+}
+
+impl Opened {
+    /// Opens the device of a choice.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] when a GPU was asked for and none can be had.
+    pub async fn open(choice: DeviceChoice) -> Result<Self> {
+        match choice {
+            DeviceChoice::Cpu => Ok(Self::Cpu { fast: true, note: None }),
+            DeviceChoice::Twin => Ok(Self::Cpu { fast: false, note: None }),
+            DeviceChoice::Gpu => Gpu::open(AdapterPick::Any).await.map(Self::Gpu),
+            DeviceChoice::Auto => match Gpu::open(AdapterPick::HardwareOnly).await {
+                Ok(gpu) => Ok(Self::Gpu(gpu)),
+                Err(Error::NoGpu(why)) => Ok(Self::Cpu { fast: true, note: Some(why) }),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Gives a program its buffers (and, on a GPU, its pipelines).
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`].
+    pub async fn hold(self, program: &Program) -> Result<Device> {
+        match self {
+            Self::Gpu(gpu) => Ok(Device::Gpu(gpu::Executor::new(gpu, program).await?)),
+            Self::Cpu { fast, .. } => Ok(Device::Cpu(cpu::Executor::new(program, fast))),
+        }
+    }
+
+    /// For people: the adapter's name, or the CPU's way.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Gpu(gpu) => gpu.info().name.clone(),
+            Self::Cpu { fast: true, .. } => "cpu".to_owned(),
+            Self::Cpu { fast: false, .. } => "cpu (twins)".to_owned(),
+        }
+    }
+
+    /// Why a choice left open did not fall on a GPU.
+    pub fn note(&self) -> Option<&str> {
+        match self {
+            Self::Gpu(_) => None,
+            Self::Cpu { note, .. } => note.as_deref(),
+        }
+    }
+}
+
+/// A device that holds a program.
+pub enum Device {
+    /// A GPU.
+    Gpu(gpu::Executor),
+    /// The CPU.
+    Cpu(cpu::Executor),
+}
+
+impl Device {
+    /// Writes words into a buffer.
+    pub fn write(&mut self, buffer: BufferId, first_word: usize, words: &[u32]) {
+        match self {
+            Self::Gpu(gpu) => gpu.write(buffer, first_word, words),
+            Self::Cpu(cpu) => cpu.write(buffer, first_word, words),
+        }
+    }
+
+    /// Waits until everything written has arrived, so that a long load does not pile up copies.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`]: what the device reported since the last call.
+    pub async fn flush(&mut self) -> Result<()> {
+        match self {
+            Self::Gpu(gpu) => gpu.gpu().settle().await,
+            Self::Cpu(_) => Ok(()),
+        }
+    }
+
+    /// Runs a graph; dispatches that only make logits are left out unless `logits` is set.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub fn replay(&mut self, program: &Program, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
+        match self {
+            Self::Gpu(gpu) => gpu.replay(graph, step, logits),
+            Self::Cpu(cpu) => {
+                cpu.replay(program.graph(graph), step, logits);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first `n` words of a buffer as floats, after everything replayed so far.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub async fn read_f32(&mut self, buffer: BufferId, n: usize) -> Result<Vec<f32>> {
+        let floats = |words: &[u32]| words.iter().copied().map(f32::from_bits).collect();
+        match self {
+            Self::Gpu(gpu) => Ok(floats(&gpu.read(buffer, 0, n).await?)),
+            Self::Cpu(cpu) => Ok(floats(&cpu.read(buffer)[..n])),
+        }
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Gpu(gpu) => gpu.bytes(),
+            Self::Cpu(cpu) => cpu.bytes(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One generation: a prompt through the model in chunks, then token by token through sampler, detokenizer and stop strings to text.
+//!
+//! Every await is one call of the model, and between two calls the generation can be dropped: the next one starts by resetting the
+//! model. The model is asked for a token only when that token is wanted: none is computed after the end.
+
+use super::Model;
+use super::sampler::{Sampler, SamplerOptions};
+use crate::text::TextStream;
+use crate::{Error, Result};
+
+/// What needs the tokenizer, for [`Error::NoTokenizer`].
+const ACTION: &str = "generate";
+
+/// What to generate.
+#[derive(Clone, Debug, Default)]
+pub struct GenerateOptions {
+    /// Tokens at most; 0 runs the prompt only.
+    pub max_tokens: usize,
+    /// How tokens are drawn.
+    pub sampler: SamplerOptions,
+    /// Texts that end the generation. They are not part of its text.
+    pub stop: Vec<String>,
+    /// Goes on after the end-of-text token, which then counts as a token without text.
+    pub ignore_eos: bool,
+}
+
+impl GenerateOptions {
+    /// What can be said without a model.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for the first option that is out of its range.
+    pub fn check(&self) -> Result<()> {
+        self.sampler.check()?;
+        TextStream::new(&self.stop).map(drop)
+    }
+}
+
+/// Why a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// `max_tokens` are there.
+    Length,
+    /// The model gave its end-of-text token (which is in no piece).
+    Eos,
+    /// This stop string came.
+    Stop(String),
+    /// The context is full.
+    Context,
+}
+
+impl FinishReason {
+    /// A stable word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            Self::Eos => "eos",
+            Self::Stop(_) => "stop",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// What one step added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Whole characters. Empty while bytes of a character or of a possible stop string are held back.
+    pub text: String,
+    /// The tokens of this step.
+    pub ids: Vec<u32>,
+}
+
+/// A prompt, its continuation so far, and what is held back of its text.
+pub struct Generation {
+    options: GenerateOptions,
+    /// Prompt (BOS first), then what was generated.
+    ids: Vec<u32>,
+    n_prompt: usize,
+    /// Tokens of `ids` that the model has seen.
+    n_fed: usize,
+    /// [V], of the token after those, when they were wanted.
+    logits: Option<Vec<f32>>,
+    sampler: Sampler,
+    text: TextStream,
+    finish: Option<FinishReason>,
+}
+
+impl Generation {
+    /// Tokens of a prompt: BOS, if the model has one, and the text.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an empty prompt or an option out of its range, [`Error::NoTokenizer`], [`Error::Tokenizer`], and
+    /// [`Error::ContextFull`] when prompt and one token do not fit.
+    pub fn new(model: &Model, prompt: &str, options: GenerateOptions) -> Result<Self> {
+        let sampler = Sampler::new(options.sampler.clone())?;
+        let text = TextStream::new(&options.stop)?;
+        let mut ids = Vec::from_iter(model.bos());
+        let text_ids = model.tokenizer(ACTION)?.encode(prompt)?;
+        if text_ids.is_empty() {
+            return Err(Error::argument("prompt", "text of at least one token", "an empty text"));
+        }
+        ids.extend(text_ids);
+        check_ids("prompt", &ids, model.vocab())?;
+        if ids.len() >= model.context() {
+            return Err(Error::ContextFull { needed: ids.len() + 1, available: model.context() });
+        }
+        Ok(Self { options, n_prompt: ids.len(), ids, n_fed: 0, logits: None, sampler, text, finish: None })
+    }
+
+    /// Runs one chunk of the prompt. Returns how many of its tokens are done, and how many there are.
+    ///
+    /// # Errors
+    /// Those of the model; [`Error::Argument`] when another generation has used the model in between.
+    pub async fn prefill(&mut self, model: &mut Model) -> Result<(usize, usize)> {
+        if self.n_fed < self.n_prompt {
+            if self.n_fed == 0 {
+                model.reset();
+            }
+            self.check_turn(model)?;
+            let end = self.n_prompt.min(self.n_fed + model.chunk());
+            self.logits = model.prefill(&self.ids[self.n_fed..end], end == self.n_prompt).await?;
+            self.n_fed = end;
+        }
+        Ok((self.n_fed, self.n_prompt))
+    }
+
+    /// The next piece, or `None` after the last. Runs what is left of the prompt first. The last piece may have text and no tokens.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`], and [`Error::NotFinite`] when the model gave a logit that is no number.
+    pub async fn next(&mut self, model: &mut Model) -> Result<Option<Piece>> {
+        if self.finish.is_some() {
+            return Ok(None);
+        }
+        while self.n_fed < self.n_prompt {
+            self.prefill(model).await?;
+        }
+        if self.n_generated() >= self.options.max_tokens {
+            return self.end(model, FinishReason::Length, Piece::default());
+        }
+        if self.n_fed < self.ids.len() {
+            self.check_turn(model)?;
+            self.logits = Some(model.step(self.ids[self.n_fed]).await?);
+            self.n_fed += 1;
+        }
+        let id = self.sampler.sample(self.logits.as_deref().unwrap_or_default(), &self.ids)?;
+        if Some(id) == model.eos() && !self.options.ignore_eos {
+            return self.end(model, FinishReason::Eos, Piece::default());
+        }
+        self.ids.push(id);
+        let (text, stop) = self.text.push(model.tokenizer(ACTION)?, id)?;
+        let piece = Piece { text, ids: vec![id] };
+        if let Some(ix) = stop {
+            self.finish = Some(FinishReason::Stop(self.options.stop[ix].clone()));
+            return Ok(Some(piece));
+        }
+        if self.n_generated() >= self.options.max_tokens {
+            return self.end(model, FinishReason::Length, piece);
+        }
+        if self.ids.len() >= model.context() {
+            return self.end(model, FinishReason::Context, piece);
+        }
+        Ok(Some(piece))
+    }
+
+    /// Flushes what was held back into the last piece.
+    fn end(&mut self, model: &Model, reason: FinishReason, mut piece: Piece) -> Result<Option<Piece>> {
+        let (text, stop) = self.text.finish(model.tokenizer(ACTION)?)?;
+        piece.text += &text;
+        self.finish = Some(stop.map_or(reason, |ix| FinishReason::Stop(self.options.stop[ix].clone())));
+        Ok(if piece == Piece::default() { None } else { Some(piece) })
+    }
+
+    /// Two generations may share a model only one after the other: the state of the later one replaces that of the earlier.
+    fn check_turn(&self, model: &Model) -> Result<()> {
+        if model.pos() == self.n_fed {
+            return Ok(());
+        }
+        let got = format!("a model at token {} (another generation has used it)", model.pos());
+        Err(Error::argument("generation", format!("the model where it left it, at token {}", self.n_fed), got))
+    }
+
+    /// Why it ended; `None` while it runs.
+    pub fn finish(&self) -> Option<&FinishReason> {
+        self.finish.as_ref()
+    }
+
+    /// The prompt's tokens, BOS included.
+    pub fn prompt_ids(&self) -> &[u32] {
+        &self.ids[..self.n_prompt]
+    }
+
+    /// The generated tokens so far, without the end-of-text token.
+    pub fn generated_ids(&self) -> &[u32] {
+        &self.ids[self.n_prompt..]
+    }
+
+    fn n_generated(&self) -> usize {
+        self.ids.len() - self.n_prompt
+    }
+}
+
+/// # Errors
+/// [`Error::Argument`] naming the first id that the model has no row for.
+pub fn check_ids(option: &str, ids: &[u32], vocab: usize) -> Result<()> {
+    match ids.iter().find(|&&id| id as usize >= vocab) {
+        Some(id) => Err(Error::argument(option, format!("token ids below the vocabulary of {vocab}"), format!("id {id}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+//! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
+
+pub mod check;
+pub mod device;
+pub mod generate;
+pub mod load;
+pub mod model;
+pub mod sampler;
+
+pub use device::{Device, DeviceChoice};
+pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
+pub use load::{KvType, LoadOptions, Progress};
+pub use model::Model;
+pub use sampler::{Sampler, SamplerOptions};

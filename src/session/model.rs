@@ -1,0 +1,179 @@
+//! A loaded model with its one sequence: prefill, step, score.
+
+use super::device::Device;
+use crate::error::{Error, Result};
+use crate::graph::{GraphId, Program};
+use crate::model::{Config, Fox, Pages};
+use crate::text::Tokenizer;
+
+/// The graphs of a model.
+pub(super) struct Graphs {
+    pub decode: GraphId,
+    pub prefill: GraphId,
+    pub score: Option<GraphId>,
+}
+
+/// A model on a device, and the tokens it has read so far.
+pub struct Model {
+    pub(super) file: String,
+    pub(super) config: Config,
+    pub(super) tokenizer: Option<Tokenizer>,
+    pub(super) device: Device,
+    pub(super) device_name: String,
+    pub(super) device_note: Option<String>,
+    pub(super) program: Program,
+    pub(super) network: Fox,
+    pub(super) graphs: Graphs,
+    pub(super) pages: Pages,
+    pub(super) context: usize,
+    pub(super) chunk: usize,
+}
+
+impl Model {
+    /// The file, directory or URL it came from.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its tokenizer; `action` names the call that needs one.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`].
+    pub fn tokenizer(&self, action: &'static str) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { file: self.file.clone(), action })
+    }
+
+    /// The adapter's name, or `cpu`.
+    pub fn device_name(&self) -> &str {
+        &self.device_name
+    }
+
+    /// Why `auto` did not choose a GPU.
+    pub fn device_note(&self) -> Option<&str> {
+        self.device_note.as_deref()
+    }
+
+    /// The device itself, for counters and tests.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The dispatches of the model's graphs.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Dispatches that one decoded token costs.
+    pub fn dispatches_per_token(&self) -> usize {
+        self.program.graph(self.graphs.decode).dispatches.len()
+    }
+
+    /// Tokens that the sequence can hold.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Tokens of one prefill replay at most.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Tokens held.
+    pub fn pos(&self) -> usize {
+        self.pages.n_tokens()
+    }
+
+    /// Token put before each document.
+    pub fn bos(&self) -> Option<u32> {
+        self.config.bos
+    }
+
+    /// Token that ends a document.
+    pub fn eos(&self) -> Option<u32> {
+        self.config.eos
+    }
+
+    /// Tokens in the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.config.vocab
+    }
+
+    /// Bytes on the device: weights, KV pages, scratch.
+    pub fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    /// Forgets the sequence.
+    pub fn reset(&mut self) {
+        self.pages.reset();
+    }
+
+    /// Reads up to [`Model::chunk`] tokens; with `want_logits`, gives the logits [V] after the last.
+    ///
+    /// # Errors
+    /// [`Error::ContextFull`], [`Error::Argument`] (no tokens, too many, an id outside the vocabulary), device errors. The
+    /// sequence is as before after an error.
+    pub async fn prefill(&mut self, ids: &[u32], want_logits: bool) -> Result<Option<Vec<f32>>> {
+        self.replay(self.graphs.prefill, ids, want_logits)?;
+        let logits = if want_logits { Some(self.device.read_f32(self.network.logits, self.config.vocab).await?) } else { None };
+        self.pages.advance(ids.len());
+        Ok(logits)
+    }
+
+    /// Reads one token and gives the logits [V] after it.
+    ///
+    /// # Errors
+    /// As [`Model::prefill`].
+    pub async fn step(&mut self, id: u32) -> Result<Vec<f32>> {
+        self.replay(self.graphs.decode, &[id], true)?;
+        let logits = self.device.read_f32(self.network.logits, self.config.vocab).await?;
+        self.pages.advance(1);
+        Ok(logits)
+    }
+
+    /// Reads up to [`Model::chunk`] tokens and gives the logits after each, [n, V] row by row.
+    ///
+    /// # Errors
+    /// As [`Model::prefill`]; [`Error::Argument`] when the model was loaded without scores.
+    pub async fn score(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        let (Some(graph), Some(scores)) = (self.graphs.score, self.network.scores) else {
+            return Err(Error::argument("scores", "a model loaded with scores", "one loaded without"));
+        };
+        self.replay(graph, ids, true)?;
+        let logits = self.device.read_f32(scores, ids.len() * self.config.vocab).await?;
+        self.pages.advance(ids.len());
+        Ok(logits)
+    }
+
+    /// One token through every pipeline before the first that counts, so that compilation does not land on the first answer.
+    pub(super) async fn warm_up(&mut self) -> Result<()> {
+        if matches!(self.device, Device::Gpu(_)) {
+            self.step(0).await?;
+            self.reset();
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
+        let (n, pos) = (ids.len(), self.pos());
+        if !(1..=self.chunk).contains(&n) {
+            return Err(Error::argument("ids", format!("1 to {} tokens a call", self.chunk), n));
+        }
+        if pos + n > self.context {
+            return Err(Error::ContextFull { needed: pos + n, available: self.context });
+        }
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab) {
+            return Err(Error::argument("ids", format!("token ids below {} (the vocabulary)", self.config.vocab), id));
+        }
+        self.device.write(self.network.ids, 0, ids);
+        if let Some((at, words)) = self.pages.reserve(n) {
+            self.device.write(self.network.page_table(), at, &words);
+        }
+        self.device.replay(&self.program, graph, &self.pages.step(n), logits)
+    }
+}

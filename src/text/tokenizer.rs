@@ -1,0 +1,98 @@
+//! The tokenizer of a model: Hugging Face's `tokenizer.json`, run by the crate `tokenizers`.
+//!
+//! Encoding adds no special tokens (the caller puts BOS first), and text that spells an added token becomes that token, as in
+//! Hugging Face. Truncation and padding in the file are for training batches and are switched off. Byte-level vocabularies (GPT-2
+//! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
+
+use crate::{Error, Result};
+use std::collections::{HashMap, HashSet};
+use tokenizers::DecoderWrapper;
+
+/// A tokenizer. Special tokens (such as `<|endoftext|>`) are no text: decoding leaves them out.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    special: HashSet<u32>,
+    /// From the printable spelling to the byte, for byte-level vocabularies.
+    byte_of: Option<HashMap<char, u8>>,
+}
+
+impl Tokenizer {
+    /// From the text of a `tokenizer.json`; `name` is the file, for errors.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the text is not JSON or not a tokenizer.
+    pub fn from_json(name: &str, json: &str) -> Result<Self> {
+        let failed = |reason: tokenizers::Error| Error::Tokenizer(format!("{name}: {}", one_line(&reason.to_string())));
+        let mut inner: tokenizers::Tokenizer = json.parse().map_err(failed)?;
+        inner.with_truncation(None).map_err(failed)?;
+        inner.with_padding(None);
+        let added = inner.get_added_tokens_decoder();
+        let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
+        let byte_level = match inner.get_decoder() {
+            Some(DecoderWrapper::ByteLevel(_)) => true,
+            Some(DecoderWrapper::Sequence(sequence)) => matches!(sequence.get_decoders(), [DecoderWrapper::ByteLevel(_)]),
+            _ => false,
+        };
+        Ok(Self { inner, special, byte_of: byte_level.then(byte_level_alphabet) })
+    }
+
+    /// Token ids of a text.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the vocabulary cannot spell the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode_fast(text, false).map_err(refused)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of ids. Special tokens and ids past the vocabulary have none.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the decoder refuses them.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, true).map_err(refused)
+    }
+
+    /// The bytes of one token: `None` when the vocabulary is not byte-level, so that they depend on the neighbours.
+    /// Special tokens and ids past the vocabulary have no bytes.
+    pub fn id_to_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let byte_of = self.byte_of.as_ref()?;
+        let Some(token) = self.text_token(id) else { return Some(Vec::new()) };
+        // An added token may be spelled plainly: then it stands for itself, as in Hugging Face.
+        let bytes = token.chars().map(|spelled| byte_of.get(&spelled).copied()).collect::<Option<Vec<u8>>>();
+        Some(bytes.unwrap_or_else(|| token.into_bytes()))
+    }
+
+    /// How the vocabulary spells a token that stands for text.
+    pub(super) fn text_token(&self, id: u32) -> Option<String> {
+        if self.special.contains(&id) { None } else { self.inner.id_to_token(id) }
+    }
+
+    /// Tokens in the vocabulary, added ones included. A model's may be larger: rows are padded.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The id of a token as the vocabulary spells it.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+}
+
+fn refused(reason: tokenizers::Error) -> Error {
+    Error::Tokenizer(one_line(&reason.to_string()))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// GPT-2's alphabet: a printable Latin-1 byte is its own character, the n-th other byte is the character 256 + n.
+fn byte_level_alphabet() -> HashMap<char, u8> {
+    let mut others = '\u{100}'..;
+    let spell = |byte: u8| match byte {
+        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => (char::from(byte), byte),
+        _ => (others.next().unwrap_or_else(|| unreachable!("68 characters follow U+0100")), byte),
+    };
+    (0..=255).map(spell).collect()
+}

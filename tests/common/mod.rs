@@ -1,0 +1,32 @@
+//! What the GPU tests share: every adapter at hand, opened.
+
+#![allow(clippy::panic, reason = "a helper of tests fails as tests do")]
+
+use kitfox::gpu::{AdapterPick, Gpu, adapters};
+
+/// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless `KITFOX_NO_GPU=1` says that
+/// there is none: then the list is empty, and the output says so.
+pub fn gpus() -> Vec<Gpu> {
+    if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
+        println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+        return Vec::new();
+    }
+    let found = pollster::block_on(adapters());
+    assert!(!found.is_empty(), "no adapter: install a driver (Mesa's lavapipe will do), or set KITFOX_NO_GPU=1");
+    let open = |name: String| {
+        let gpu = pollster::block_on(Gpu::open(AdapterPick::Named(name)));
+        let gpu = gpu.unwrap_or_else(|error| panic!("{error}"));
+        println!("on {:?}", gpu.info());
+        gpu
+    };
+    found.into_iter().map(|info| open(info.name)).collect()
+}
+
+/// Whether tests with a GPU run at all: `KITFOX_NO_GPU=1` says that there is none, and the output says so.
+pub fn gpu_expected() -> bool {
+    let none = std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1");
+    if none {
+        println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+    }
+    !none
+}
