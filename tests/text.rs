@@ -4,54 +4,16 @@
 use kitfox::Error;
 use kitfox::text::{Detokenizer, StopMatcher, TextStream, Tokenizer, Utf8Stream};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
-/// GPT-2's spelling of a byte.
-fn spelled(byte: u8) -> char {
-    let printable = |byte: u8| (b'!'..=b'~').contains(&byte) || (0xa1..=0xac).contains(&byte) || byte >= 0xae;
-    if printable(byte) {
-        return char::from(byte);
-    }
-    char::from_u32(256 + (0..byte).filter(|&other| !printable(other)).count() as u32).unwrap()
-}
+#[path = "common/tokenizers.rs"]
+mod tokenizers;
 
-fn file(vocab: Value, merges: Value, decoder: Value, pre_tokenizer: Value, byte_fallback: bool) -> String {
-    let added = json!([
-        { "id": 256, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true },
-        { "id": 257, "content": "<plain one>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false }
-    ]);
-    let model = json!({ "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-        "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": byte_fallback, "ignore_merges": false,
-        "vocab": vocab, "merges": merges });
-    let truncation = json!({ "direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0 });
-    json!({ "version": "1.0", "truncation": truncation, "padding": null, "added_tokens": added, "normalizer": null,
-        "pre_tokenizer": pre_tokenizer, "post_processor": null, "decoder": decoder, "model": model })
-    .to_string()
-}
-
-/// Id = byte, plus `<|end|>` = 256 (special), `<plain one>` = 257, and four longer tokens.
 fn byte_level() -> Tokenizer {
-    let mut vocab: serde_json::Map<String, Value> = (0..=255u8).map(|byte| (spelled(byte).to_string(), json!(byte))).collect();
-    vocab.extend([("<|end|>".into(), json!(256)), ("<plain one>".into(), json!(257))]);
-    let merges = json!([["Ġ", "a"], ["h", "e"], ["l", "l"], ["he", "ll"]]);
-    vocab.extend([("Ġa".into(), json!(258)), ("he".into(), json!(259)), ("ll".into(), json!(260)), ("hell".into(), json!(261))]);
-    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-    Tokenizer::from_json("bytes", &file(vocab.into(), merges, byte_level.clone(), byte_level, false)).unwrap()
+    Tokenizer::from_json("bytes", &tokenizers::byte_level()).unwrap()
 }
 
-/// As Llama's: `▁` for a space, `<0xE2>` for bytes; ids 0-255 are the bytes.
 fn byte_fallback() -> Tokenizer {
-    let mut vocab: serde_json::Map<String, Value> = (0..=255u8).map(|byte| (format!("<0x{byte:02X}>"), json!(byte))).collect();
-    vocab.extend([("<|end|>".into(), json!(256)), ("<plain one>".into(), json!(257))]);
-    for (id, token) in ["▁", "a", "b", "▁a", "▁b", "é", "日"].iter().enumerate() {
-        vocab.insert((*token).to_owned(), json!(258 + id));
-    }
-    let merges = json!([["▁", "a"], ["▁", "b"]]);
-    let decoder = json!({ "type": "Sequence", "decoders": [
-        { "type": "Replace", "pattern": { "String": "▁" }, "content": " " }, { "type": "ByteFallback" }, { "type": "Fuse" },
-        { "type": "Strip", "content": " ", "start": 1, "stop": 0 } ] });
-    let metaspace = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false });
-    Tokenizer::from_json("llama", &file(vocab.into(), merges, decoder, metaspace, true)).unwrap()
+    Tokenizer::from_json("llama", &tokenizers::byte_fallback()).unwrap()
 }
 
 /// What the stream gives, piece by piece.

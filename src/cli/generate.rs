@@ -101,7 +101,7 @@ pub fn run(arguments: Arguments) -> Done {
     };
     options.check()?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
-    let mut model = source::load(&arguments.model, load)?;
+    let mut model = source::load(&arguments.model, Some("generate"), load)?;
     generate(&mut model, &prompt, options, arguments.echo, arguments.json)
 }
 
@@ -109,7 +109,7 @@ pub fn run(arguments: Arguments) -> Done {
 pub fn story() -> Done {
     let sampler = SamplerOptions { seed: random_seed(), ..SamplerOptions::default() };
     let options = GenerateOptions { max_tokens: STORY_TOKENS, sampler, ..GenerateOptions::default() };
-    let mut model = source::load(&ModelArguments::default(), LoadOptions::default())?;
+    let mut model = source::load(&ModelArguments::default(), Some("generate"), LoadOptions::default())?;
     generate(&mut model, OPENING, options, true, false)
 }
 
@@ -138,6 +138,7 @@ struct Times {
 fn generate(model: &mut Model, prompt: &str, options: GenerateOptions, echo: bool, json: bool) -> Done {
     let seed = options.sampler.seed;
     let mut generation = Generation::new(model, prompt, options)?;
+    source::say_note(model);
     let mut text = String::new();
     if echo {
         text += prompt;

@@ -71,8 +71,9 @@ pub fn run(arguments: &Arguments) -> Done {
         chunk: arguments.chunk,
         ..LoadOptions::default()
     };
-    let mut model = source::load(&arguments.model, load)?;
+    let mut model = source::load(&arguments.model, None, load)?;
     check_ids("ids", &ids, model.vocab())?;
+    source::say_note(&model);
     let part = part_of(&arguments.output);
     let written = write(&mut model, &ids, arguments.decode, &part)
         .and_then(|()| fs::rename(&part, &arguments.output).map_err(|error| file_error(&arguments.output, "rename", &error)));

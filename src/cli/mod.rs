@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 /// Runs Forgetting Transformers on the GPU or the CPU. Without a command it tells a story with the demo model.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -94,6 +94,23 @@ impl From<KvArgument> for KvType {
             KvArgument::F32 => Self::F32,
         }
     }
+}
+
+/// What the argument parser has to say: help and version, or an error, whose first paragraph becomes one line.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        return match output::print(&text) {
+            Ok(()) | Err(Stop::BrokenPipe) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let (first, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    output::say(&first.split_whitespace().collect::<Vec<_>>().join(" "));
+    if !rest.is_empty() {
+        output::say(rest.trim_end());
+    }
+    ExitCode::from(2)
 }
 
 /// Runs the command; errors become one line on stderr and an exit code.

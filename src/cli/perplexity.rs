@@ -6,6 +6,7 @@
 use super::output::{Done, file_error, print_json, print_line, tokens_bar};
 use super::{KvArgument, ModelArguments, source};
 use clap::Args;
+use kitfox::session::generate::check_ids;
 use kitfox::session::{LoadOptions, Model};
 use kitfox::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -38,13 +39,15 @@ pub fn run(arguments: &Arguments) -> Done {
     }
     let text = read_text(&arguments.file)?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), scores: true, ..LoadOptions::default() };
-    let mut model = source::load(&arguments.model, load)?;
+    let mut model = source::load(&arguments.model, Some("perplexity"), load)?;
     let mut ids = Vec::from_iter(model.bos());
     ids.extend(model.tokenizer("perplexity")?.encode(&text)?);
     if ids.len() < 2 {
         return Err(Error::argument("file", "a text of at least one prediction", format!("{} tokens", ids.len())).into());
     }
     ids.truncate(arguments.max_tokens.unwrap_or(usize::MAX).saturating_add(1));
+    check_ids("file", &ids, model.vocab())?;
+    source::say_note(&model);
     let n = ids.len() - 1;
     let nll = total_nll(&mut model, &ids)? / n as f64;
     if arguments.json {
@@ -83,14 +86,12 @@ fn total_nll(model: &mut Model, ids: &[u32]) -> Result<f64> {
     Ok(sum)
 }
 
+/// `row`: [V], the logits of a token; `target` < V.
 fn nll(row: &[f32], target: u32) -> Result<f64> {
     if let Some(logit) = row.iter().find(|logit| !logit.is_finite()) {
         return Err(Error::NotFinite { place: "a logit".into(), got: logit.to_string() });
     }
     let best = f64::from(row.iter().copied().fold(f32::MIN, f32::max));
     let total: f64 = row.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
-    let Some(&logit) = row.get(target as usize) else {
-        return Err(Error::argument("file", format!("token ids below the vocabulary of {}", row.len()), format!("id {target}")));
-    };
-    Ok(total.ln() + best - f64::from(logit))
+    Ok(total.ln() + best - f64::from(row[target as usize]))
 }

@@ -1,9 +1,9 @@
 //! From `-m` to a checkpoint, and to a model with a progress bar.
 
 use super::ModelArguments;
-use super::output::{Done, bytes_bar, say};
+use super::output::{bytes_bar, say};
 use kitfox::format::{self, Checkpoint};
-use kitfox::session::{LoadOptions, Model};
+use kitfox::session::{LoadOptions, Model, Progress};
 use kitfox::{Error, Result};
 use std::path::Path;
 
@@ -24,21 +24,27 @@ pub fn open(path: Option<&Path>) -> Result<Checkpoint> {
     pollster::block_on(format::open(path))
 }
 
-/// Opens and loads, with a bar on stderr, and says why `auto` did not take a GPU.
-pub fn load(arguments: &ModelArguments, options: LoadOptions) -> Done<Model> {
+/// Opens and loads, with a bar on stderr. `text_for` names the command if it needs a tokenizer: without one it ends here.
+pub fn load(arguments: &ModelArguments, text_for: Option<&'static str>, options: LoadOptions) -> Result<Model> {
     let options = LoadOptions { device: arguments.device.into(), ..options };
     let checkpoint = open(arguments.model.as_deref())?;
+    if let Some(action) = text_for.filter(|_| checkpoint.tokenizer.is_none()) {
+        return Err(Error::NoTokenizer { file: checkpoint.file_name().to_owned(), action });
+    }
     let bar = bytes_bar("loading", 0);
-    let mut progress = |progress: kitfox::session::Progress| {
+    let mut progress = |progress: Progress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         Ok(())
     };
     let model = pollster::block_on(Model::load(checkpoint, options, &mut progress));
     bar.finish_and_clear();
-    let model = model?;
+    model
+}
+
+/// Says why `auto` did not take a GPU. Called when the work begins, so that an error before it is the first line.
+pub fn say_note(model: &Model) {
     if let Some(note) = model.device_note() {
-        say(&format!("note: {note}"));
+        say(&format!("note: {note}; running on {}", model.device_name()));
     }
-    Ok(model)
 }

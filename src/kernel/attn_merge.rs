@@ -2,8 +2,9 @@
 //!
 //! o = Σ_s w_s·sum_s / Σ_s w_s·total_s with w_s = exp(top_s − highest); a split of no weight (w = 0) adds nothing.
 
-use super::attention::cases::{Fixture, Gates, NUMBER};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::{GateAct, Heads, MAX_SPLITS, PARTIAL_HEAD, Proj, Vectors, head_dim_variant};
+use crate::graph::compare::GUARD;
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 use crate::kernel::inputs;
 
@@ -104,7 +105,7 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_splits, act, norm): (usize, usize, Option<GateAct>, bool)| {
         let heads = Heads { n_heads: 3, head_dim, n_layers: 1, layer: 0 };
-        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1, NUMBER);
+        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, mut columns) = fixture.proj(1);
         let mut vectors = fixture.vectors();
         if act.is_none() {
@@ -113,16 +114,16 @@ fn cases() -> Vec<Case> {
         if !norm {
             vectors.out_norm = None;
         }
-        let partials = fixture.filled("partials", heads.partial_words(), super::attention::cases::NAN);
-        if let Some((_, words)) = fixture.contents.last_mut() {
-            for (ix, row) in words.chunks_exact_mut(PARTIAL_HEAD + head_dim).enumerate() {
-                if ix % MAX_SPLITS < n_splits {
-                    row.copy_from_slice(&inputs::words(ix as u32, row.len(), 20.0));
-                    row[1] = (f32::from_bits(row[1]).abs() + 10.0).to_bits(); // Σ p is at least 1
-                }
+        let partials = fixture.output("partials", heads.partial_words());
+        let mut words = vec![GUARD; heads.partial_words()]; // the rows of other splits are not read
+        for (ix, row) in words.chunks_exact_mut(PARTIAL_HEAD + head_dim).enumerate() {
+            if ix % MAX_SPLITS < n_splits {
+                row.copy_from_slice(&inputs::words(ix as u32, row.len(), 20.0));
+                row[1] = (f32::from_bits(row[1]).abs() + 10.0).to_bits(); // Σ p is at least 1
             }
         }
-        let o = fixture.filled("o", heads.d(), 0);
+        fixture.contents.push((partials, words));
+        let o = fixture.output("o", heads.d());
         let name = format!("head_dim={head_dim} splits={n_splits} {act:?} norm={norm}");
         let step = Step { n_tokens: 1, n_splits: n_splits as u32, pages_per_split: 1, ..Step::default() };
         let act = act.unwrap_or(GateAct::Sigmoid);

@@ -3,7 +3,7 @@
 //! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
 //! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.
 
-use super::attention::cases::{Fixture, Gates, NAN};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::{Heads, Kv, Pages, Rows, fast, head_dim_variant, lambda};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
@@ -87,11 +87,11 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, f16, gates, pos, n_tokens): (usize, bool, Gates, usize, usize)| {
         let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
-        let mut fixture = Fixture::new(heads, f16, gates, pos + n_tokens, pos + n_tokens + 70, NAN);
+        let mut fixture = Fixture::new(heads, f16, gates, pos + n_tokens, pos + n_tokens + 70);
         let (proj, columns) = fixture.proj(n_tokens);
         let own = fixture.floats("q", n_tokens * heads.d(), 2.0);
         let q = if pos % 2 == 0 { fixture.rows(own) } else { Rows { buffer: proj, stride: columns.stride, column: columns.q } };
-        let o = fixture.filled("o", n_tokens * heads.d(), 0);
+        let o = fixture.output("o", n_tokens * heads.d());
         let name = format!("head_dim={head_dim} f16={f16} {gates:?} pos={pos} tokens={n_tokens}");
         let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
         let kv = fixture.kv;

@@ -3,7 +3,7 @@
 //! m = softplus(−z) = max(−z, 0) + log1p(exp(−|z|)) holds for any z; log(sigmoid(z)) would be −inf from z = −104 on and 0 from
 //! z = 17 on. Each m is rounded to 2^-32 once and summed by integers: chunks of any size give the same bits.
 
-use super::attention::cases::{Fixture, Gates, NUMBER};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::{Heads, Kv, Pages, Proj, Vectors, forget_flag, lambda};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
@@ -65,7 +65,7 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, layer, gates, kind, pos, n_tokens): (usize, usize, usize, Gates, &str, usize, usize)| {
         let heads = Heads { n_heads, head_dim, n_layers: 3, layer };
-        let mut fixture = Fixture::new(heads, true, gates, pos, pos + n_tokens, NUMBER);
+        let mut fixture = Fixture::new(heads, true, gates, pos, pos + n_tokens);
         let (proj, mut columns) = fixture.proj(n_tokens);
         let mut vectors = fixture.vectors();
         if kind != "F_FULL" {

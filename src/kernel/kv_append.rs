@@ -3,7 +3,7 @@
 //! k comes from the projection, or shifted or normed from a buffer of its own, and so does v; a buffer may be bound only once, so
 //! a variant says whether v has its own. f16 is rounded to nearest; numbers beyond ±65504 become ±65504.
 
-use super::attention::cases::{Fixture, Gates, NUMBER};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::write_row;
 use super::attention::{Heads, Kv, Pages, Rows};
 use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Variant};
@@ -65,7 +65,7 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, f16, k_own, v_own, pos, n_tokens): (usize, bool, bool, bool, usize, usize)| {
         let heads = Heads { n_heads: 3, head_dim, n_layers: 2, layer: 1 };
-        let mut fixture = Fixture::new(heads, f16, Gates::Soft, pos, pos + n_tokens, NUMBER);
+        let mut fixture = Fixture::new(heads, f16, Gates::Soft, pos, pos + n_tokens);
         let (proj, columns) = fixture.proj(n_tokens);
         // Beyond the largest f16 too.
         let own = |fixture: &mut Fixture, name| fixture.floats(name, n_tokens * heads.d(), 70_000.0);

@@ -6,21 +6,47 @@
 
 use crate::graph::Kernel;
 
+pub mod attention;
+pub mod attn_decode;
+pub mod attn_merge;
+pub mod attn_prefill;
 mod dot;
 pub mod embed;
+pub mod forget_gate;
+pub mod kv_append;
 pub mod layout;
 pub mod matmul;
 pub mod matvec;
+pub mod output_gate;
 pub mod parallel;
 pub mod rms_norm;
 pub mod silu_gate;
+pub mod token_shift;
 
 /// Every kernel, for the tests and for `kitfox check`.
-pub static KERNELS: &[&Kernel] = &[&embed::EMBED, &matmul::MATMUL, &matvec::MATVEC, &rms_norm::RMS_NORM, &silu_gate::SILU_GATE];
+pub static KERNELS: &[&Kernel] = &[
+    &attn_decode::ATTN_DECODE,
+    &attn_merge::ATTN_MERGE,
+    &attn_prefill::ATTN_PREFILL,
+    &embed::EMBED,
+    &forget_gate::FORGET_GATE,
+    &kv_append::KV_APPEND,
+    &matmul::MATMUL,
+    &matvec::MATVEC,
+    &output_gate::OUTPUT_GATE,
+    &rms_norm::RMS_NORM,
+    &silu_gate::SILU_GATE,
+    &token_shift::TOKEN_SHIFT,
+];
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
-pub static SHARED: &[(&str, &str)] =
-    &[("step", include_str!("../../shaders/shared/step.wgsl")), ("weights", include_str!("../../shaders/shared/weights.wgsl"))];
+pub static SHARED: &[(&str, &str)] = &[
+    ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
+    ("pages", include_str!("../../shaders/shared/pages.wgsl")),
+    ("rows", include_str!("../../shaders/shared/rows.wgsl")),
+    ("step", include_str!("../../shaders/shared/step.wgsl")),
+    ("weights", include_str!("../../shaders/shared/weights.wgsl")),
+];
 
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
 pub mod inputs {

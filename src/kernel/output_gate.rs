@@ -1,6 +1,6 @@
 //! o = o · sigmoid(g) or o · silu(g): the output gate in prefill (decode does it while merging splits).
 
-use super::attention::cases::{Fixture, Gates, NUMBER};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::{GateAct, Heads, Proj};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
@@ -49,7 +49,7 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, n_tokens, act): (usize, usize, usize, GateAct)| {
         let heads = Heads { n_heads, head_dim, n_layers: 1, layer: 0 };
-        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1, NUMBER);
+        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, columns) = fixture.proj(n_tokens);
         let o = fixture.floats("o", n_tokens * heads.d(), 2.0);
         let name = format!("width={} tokens={n_tokens} {act:?}", heads.d());

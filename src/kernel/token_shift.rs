@@ -3,7 +3,7 @@
 //! The state is y before mixing: the row of token `pos − 1` is read from slot `shift_in`, the last row of this replay goes to
 //! `shift_out`. Two slots, so that no invocation can overwrite what another still reads. At position 0 the slot is not read.
 
-use super::attention::cases::{Fixture, Gates, NUMBER};
+use super::attention::cases::{Fixture, Gates};
 use super::attention::{Heads, Proj};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
@@ -83,10 +83,10 @@ fn twin(args: &mut Args<'_>) {
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, pos, n_tokens, which)| {
         let heads = Heads { n_heads, head_dim, n_layers: 1, layer: 0 };
-        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1, NUMBER);
+        let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, columns) = fixture.proj(n_tokens);
         let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
-        let y = fixture.filled("y", n_tokens * heads.d(), 0);
+        let y = fixture.output("y", n_tokens * heads.d());
         let name = format!("heads={n_heads} head_dim={head_dim} pos={pos} tokens={n_tokens} {which:?}");
         let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
         let step = Step { pos, n_tokens: n_tokens as u32, shift_in, shift_out, ..Step::default() };

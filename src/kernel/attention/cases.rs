@@ -2,14 +2,9 @@
 
 use super::pages::write_row;
 use super::{Heads, Kv, PAGE, Proj, Rows, Vectors, lambda};
+use crate::graph::compare::GUARD;
 use crate::graph::{BufferId, Case, Compare, Expect, Program, Recorder, Role, Step};
 use crate::kernel::inputs;
-
-/// Fills what was not written yet with NaN (as f32 and as f16), which spreads to everything that reads it.
-pub const NAN: u32 = 0x7fc0_7fff;
-
-/// The same with a number, where the pages themselves are compared.
-pub const NUMBER: u32 = 0x4248_4248;
 
 /// What the gates of a case are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +75,9 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Pages for `positions` tokens of which the first `history` are written; the rest holds `unwritten`.
-    pub fn new(heads: Heads, f16: bool, gates: Gates, history: usize, positions: usize, unwritten: u32) -> Self {
+    /// Pages for `positions` tokens of which the first `history` are written; the rest is
+    /// guards, NaNs that spread to everything that reads them.
+    pub fn new(heads: Heads, f16: bool, gates: Gates, history: usize, positions: usize) -> Self {
         let max_pages = positions.div_ceil(PAGE);
         let rows = n_pages(&heads, max_pages) * PAGE;
         let mut program = Program::default();
@@ -95,8 +91,8 @@ impl Fixture {
             max_pages,
         };
         let table = scrambled_pages(&heads, max_pages);
-        let (mut k, mut v) = (vec![unwritten; pool_words], vec![unwritten; pool_words]);
-        let mut lam = vec![if unwritten == NAN { u32::MAX } else { 0 }; rows * 2];
+        let (mut k, mut v) = (vec![GUARD; pool_words], vec![GUARD; pool_words]);
+        let mut lam = vec![GUARD; rows * 2];
         for head in 0..heads.n_heads {
             let mut sum = gates.before();
             let units = inputs::floats(17 + head as u32, history, 1.0);
@@ -122,11 +118,9 @@ impl Fixture {
         buffer
     }
 
-    /// A buffer of words that hold `fill`.
-    pub fn filled(&mut self, name: &str, words: usize, fill: u32) -> BufferId {
-        let buffer = self.program.buffer(name, words, Role::Output);
-        self.contents.push((buffer, vec![fill; words]));
-        buffer
+    /// A buffer that the kernel writes.
+    pub fn output(&mut self, name: &str, words: usize) -> BufferId {
+        self.program.buffer(name, words, Role::Output)
     }
 
     /// A stacked projection with every column there is, of `tokens` tokens, its gates as the case says.

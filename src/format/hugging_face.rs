@@ -1,0 +1,202 @@
+//! A Hugging Face directory: `config.json`, `model.safetensors` or the shards that `model.safetensors.index.json` names, and
+//! `tokenizer.json` or GPT-2's `vocab.json` with `merges.txt`.
+
+use super::source::Source;
+use super::{Checkpoint, Kind, Tensor, in_file_order, keys, names, safetensors};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The texts and files of a directory.
+pub struct Parts {
+    /// The directory's name, without its path.
+    pub name: String,
+    /// Where `config.json` came from, for error messages.
+    pub config_file: String,
+    /// The text of `config.json`.
+    pub config: String,
+    /// The text of `tokenizer.json`.
+    pub tokenizer: Option<String>,
+    /// Which shard holds each tensor, by name in [`Parts::files`] order; none when there is one file.
+    pub index: Option<Index>,
+    /// The safetensors files.
+    pub files: Vec<Box<dyn Source>>,
+}
+
+/// `model.safetensors.index.json`.
+pub struct Index {
+    file: String,
+    /// File name of each tensor.
+    shard_of: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// Reads its text.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when it is not an index, or names files outside its directory.
+    pub fn parse(file: &str, text: &str) -> Result<Self> {
+        let object = keys::parse(file, "index", text)?;
+        let Some(map) = object.get("weight_map").and_then(serde_json::Value::as_object) else {
+            return Err(Error::format(file, "weight_map", "an object of tensor and file names", "none"));
+        };
+        let mut shard_of = BTreeMap::new();
+        for (tensor, shard) in map {
+            let plain = shard.as_str().filter(|name| name.ends_with(".safetensors") && !name.contains(['/', '\\', ':']));
+            let Some(name) = plain else {
+                return Err(Error::format(file, tensor, "the name of a .safetensors file beside it", shard));
+            };
+            shard_of.insert(tensor.clone(), name.to_owned());
+        }
+        Ok(Self { file: file.into(), shard_of })
+    }
+
+    /// Names of the shards, sorted: the order that [`Parts::files`] must have.
+    pub fn shards(&self) -> Vec<&str> {
+        let names: std::collections::BTreeSet<_> = self.shard_of.values().map(String::as_str).collect();
+        names.into_iter().collect()
+    }
+}
+
+/// Reads the headers of all files and gives every tensor its canonical name.
+///
+/// # Errors
+/// [`Error::Format`] and what the sources report.
+pub async fn read(parts: Parts) -> Result<Checkpoint> {
+    let config = keys::parse(&parts.config_file, "config", &parts.config)?;
+    let mut files = Vec::new();
+    let mut tensors = Vec::new();
+    for (ix, source) in parts.files.into_iter().enumerate() {
+        let (source, found) = safetensors::read(source, ix).await?;
+        files.push(source);
+        tensors.extend(found);
+    }
+    if let Some(index) = &parts.index {
+        check_index(index, &tensors)?;
+    }
+    let file = files.first().map_or_else(|| parts.config_file.clone(), |file| file.name().to_owned());
+    let tensors = in_file_order(&file, canonical(&file, tensors)?)?;
+    let (name, source_config, tokenizer) = (parts.name, Some(parts.config), parts.tokenizer);
+    Ok(Checkpoint { name, kind: Kind::HuggingFace, files, config, source_config, tokenizer, tensors })
+}
+
+/// Every tensor of the index must be in its shard.
+fn check_index(index: &Index, tensors: &[Tensor]) -> Result<()> {
+    let shards = index.shards();
+    let held: BTreeMap<_, _> = tensors.iter().map(|tensor| (tensor.origin.as_str(), tensor.file)).collect();
+    for (tensor, shard) in &index.shard_of {
+        let file = held.get(tensor.as_str()).and_then(|ix| shards.get(*ix));
+        if file != Some(&shard.as_str()) {
+            let got = file.map_or_else(|| "in no file".into(), |file| format!("in {file}"));
+            return Err(Error::format(&index.file, format_args!("tensor {tensor}"), format_args!("in {shard}"), got));
+        }
+    }
+    Ok(())
+}
+
+/// Renames to GGUF's names, and splits the authors' stacked `mlp.gate_proj [2I, d]` into `ffn_gate` (rows 0 to I) and `ffn_up`
+/// (rows I to 2I). A layer that has an `up_proj` of its own is of the other family and has nothing to split.
+fn canonical(file: &str, tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let own_up: std::collections::HashSet<String> = tensors
+        .iter()
+        .filter_map(|tensor| names::to_canonical(&tensor.origin))
+        .filter(|n| n.ends_with(".ffn_up.weight"))
+        .collect();
+    let mut renamed = Vec::new();
+    for mut tensor in tensors {
+        if let Some(name) = names::to_canonical(&tensor.origin) {
+            tensor.name = name;
+        }
+        let up = tensor.name.strip_suffix(".ffn_gate.weight").map(|layer| format!("{layer}.ffn_up.weight"));
+        let Some(up) = up.filter(|up| !own_up.contains(up)) else {
+            renamed.push(tensor);
+            continue;
+        };
+        let [rows, width] = tensor.shape[..] else {
+            return Err(Error::format(
+                file,
+                format_args!("tensor {}", tensor.origin),
+                "a matrix",
+                format_args!("{:?}", tensor.shape),
+            ));
+        };
+        if !rows.is_multiple_of(2) {
+            let expected = "an even number of rows (gate and value stacked)";
+            return Err(Error::format(file, format_args!("tensor {}", tensor.origin), expected, rows));
+        }
+        let gate = Tensor { shape: vec![rows / 2, width], bytes: tensor.bytes / 2, ..tensor };
+        renamed.push(Tensor { name: up, offset: gate.offset + gate.bytes, ..gate.clone() });
+        renamed.push(gate);
+    }
+    Ok(renamed)
+}
+
+/// The `tokenizer.json` of GPT-2's `vocab.json` and `merges.txt`: byte-level BPE, with `<|endoftext|>` as a special token where
+/// the vocabulary has it.
+///
+/// # Errors
+/// [`Error::Format`] when the vocabulary is not a JSON object.
+pub fn gpt2_tokenizer(file: &str, vocab: &str, merges: &str) -> Result<String> {
+    let vocab = keys::parse(file, "vocabulary", vocab)?;
+    let byte_level =
+        serde_json::json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    let special = vocab.get("<|endoftext|>").map(|id| {
+        let flags =
+            serde_json::json!({ "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": true });
+        let mut token = flags.as_object().cloned().unwrap_or_default();
+        token.insert("id".into(), id.clone());
+        token.insert("content".into(), "<|endoftext|>".into());
+        token
+    });
+    let merges: Vec<_> = merges.lines().filter(|line| !line.starts_with("#version") && !line.trim().is_empty()).collect();
+    let json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": Vec::from_iter(special),
+        "pre_tokenizer": byte_level, "post_processor": byte_level, "decoder": byte_level,
+        "model": {
+            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+            "fuse_unk": false, "vocab": vocab, "merges": merges,
+        },
+    });
+    Ok(json.to_string())
+}
+
+/// Opens a directory of the file system.
+///
+/// # Errors
+/// [`Error::Io`] for a file that is not there, and as [`read`].
+#[cfg(not(target_arch = "wasm32"))]
+pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
+    use super::source::{FileSource, read_text};
+    /// Longer than any configuration, index, vocabulary or tokenizer.
+    const MAX_TEXT: u64 = 256 << 20;
+    let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
+    let shown = |name: &str| dir.join(name).display().to_string();
+    let there = |name: &str| dir.join(name).exists();
+
+    let config = text("config.json").await?;
+    let tokenizer = if there("tokenizer.json") {
+        Some(text("tokenizer.json").await?)
+    } else if there("vocab.json") && there("merges.txt") {
+        Some(gpt2_tokenizer(&shown("vocab.json"), &text("vocab.json").await?, &text("merges.txt").await?)?)
+    } else {
+        None
+    };
+    const WEIGHTS: &str = "model.safetensors";
+    const INDEX: &str = "model.safetensors.index.json";
+    let mut files: Vec<Box<dyn Source>> = Vec::new();
+    let mut index = None;
+    if there(WEIGHTS) {
+        files.push(Box::new(FileSource::open(&dir.join(WEIGHTS))?));
+    } else if there(INDEX) {
+        let parsed = Index::parse(&shown(INDEX), &text(INDEX).await?)?;
+        for shard in parsed.shards() {
+            files.push(Box::new(FileSource::open(&dir.join(shard))?));
+        }
+        index = Some(parsed);
+    } else {
+        return Err(Error::format(dir.display(), "weights", format_args!("{WEIGHTS} or {INDEX}"), "neither"));
+    }
+    let full = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let name = full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
+    read(Parts { name, config_file: shown("config.json"), config, tokenizer, index, files }).await
+}

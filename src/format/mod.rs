@@ -1,0 +1,253 @@
+//! Checkpoints on disk: GGUF (our own format of choice: one file, streamable, quantized) and the Hugging Face directory that the
+//! authors of FoX publish.
+//!
+//! [`open`] or [`read`] give a [`Checkpoint`]: the configuration under the keys of Hugging Face's `config.json`, the tokenizer's
+//! text, and where each tensor lies, under GGUF's names. No weight has been read yet: [`Checkpoint::read_rows`] does that, in
+//! whatever pieces a loader can hold. Whether these tensors are the model's is not known here; `model` says that.
+
+pub mod convert;
+pub mod gguf;
+pub mod gguf_read;
+pub mod gguf_write;
+pub mod hugging_face;
+pub mod keys;
+pub mod names;
+pub mod safetensors;
+pub mod source;
+
+pub use convert::{Converted, Fallback, Quant, convert};
+pub use source::{BoxFuture, BytesSource, Source};
+
+#[cfg(not(target_arch = "wasm32"))]
+pub use source::FileSource;
+
+use crate::{Error, Result, num};
+use std::fmt;
+
+/// How the numbers of a tensor are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorType {
+    /// IEEE single.
+    F32,
+    /// IEEE half.
+    F16,
+    /// Upper half of an IEEE single.
+    BF16,
+    /// Blocks of 32 bytes with an f16 scale ([`num::q8_0`]).
+    Q8_0,
+    /// Blocks of 32 nibbles with an f16 scale ([`num::q4_0`]).
+    Q4_0,
+}
+
+impl TensorType {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0];
+
+    /// Values that are stored together; the width of a row is a multiple of it.
+    pub fn block(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q8_0 => num::q8_0::BLOCK,
+            Self::Q4_0 => num::q4_0::BLOCK,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q8_0 => num::q8_0::BLOCK_BYTES,
+            Self::Q4_0 => num::q4_0::BLOCK_BYTES,
+        }
+    }
+
+    /// Bytes of a tensor of this shape (outermost first); none when the row is not whole blocks or the count overflows.
+    pub fn tensor_bytes(self, shape: &[usize]) -> Option<u64> {
+        let width = *shape.last()?;
+        let rows = shape[..shape.len() - 1].iter().try_fold(1u64, |n, &dim| n.checked_mul(dim as u64))?;
+        let blocks = width.is_multiple_of(self.block()).then(|| (width / self.block()) as u64)?;
+        rows.checked_mul(blocks)?.checked_mul(self.block_bytes() as u64)
+    }
+
+    /// Its name, as GGUF tools print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+        }
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Appends the values of `bytes`, whole blocks of `ty`, as floats.
+///
+/// # Panics
+/// When `bytes` is not whole blocks.
+pub fn to_f32(ty: TensorType, bytes: &[u8], out: &mut Vec<f32>) {
+    match ty {
+        TensorType::F32 => num::f32::dequantize_row(bytes, out),
+        TensorType::F16 => num::f16::dequantize_row(bytes, out),
+        TensorType::BF16 => num::bf16::dequantize_row(bytes, out),
+        TensorType::Q8_0 => num::q8_0::dequantize_row(bytes, out),
+        TensorType::Q4_0 => num::q4_0::dequantize_row(bytes, out),
+    }
+}
+
+/// Appends the bytes of `values`, whole blocks of `ty`.
+///
+/// # Panics
+/// When `values` is not whole blocks.
+pub fn from_f32(ty: TensorType, values: &[f32], out: &mut Vec<u8>) {
+    match ty {
+        TensorType::F32 => num::f32::quantize_row(values, out),
+        TensorType::F16 => num::f16::quantize_row(values, out),
+        TensorType::BF16 => num::bf16::quantize_row(values, out),
+        TensorType::Q8_0 => num::q8_0::quantize_row(values, out),
+        TensorType::Q4_0 => num::q4_0::quantize_row(values, out),
+    }
+}
+
+/// One tensor of a checkpoint: what it is and where it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// GGUF's name (`blk.0.attn_q.weight`); a tensor that no name is known for keeps its own.
+    pub name: String,
+    /// Name in the file.
+    pub origin: String,
+    /// How its numbers are stored.
+    pub ty: TensorType,
+    /// Outermost first: `[rows, width]` for a matrix. One to four dimensions, none of them 0.
+    pub shape: Vec<usize>,
+    /// Index into [`Checkpoint::files`].
+    pub file: usize,
+    /// First byte in that file.
+    pub offset: u64,
+    /// Bytes in that file.
+    pub bytes: u64,
+}
+
+impl Tensor {
+    /// Length of a row: the last dimension.
+    pub fn width(&self) -> usize {
+        self.shape.last().copied().unwrap_or_else(|| unreachable!("a tensor has at least one dimension"))
+    }
+
+    /// Number of rows: the product of the other dimensions, 1 for a vector.
+    pub fn n_rows(&self) -> usize {
+        self.shape[..self.shape.len() - 1].iter().product()
+    }
+
+    /// Number of values.
+    pub fn n_values(&self) -> u64 {
+        self.n_rows() as u64 * self.width() as u64
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> u64 {
+        (self.width() / self.ty.block()) as u64 * self.ty.block_bytes() as u64
+    }
+}
+
+/// What a checkpoint was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One GGUF file.
+    Gguf,
+    /// A directory with `config.json` and safetensors files.
+    HuggingFace,
+}
+
+/// A checkpoint whose headers are read and checked, and whose weights are still in its files.
+pub struct Checkpoint {
+    /// What the model calls itself: `general.name`, or the directory's name.
+    pub name: String,
+    /// GGUF or Hugging Face.
+    pub kind: Kind,
+    /// The weights' files.
+    pub files: Vec<Box<dyn Source>>,
+    /// The configuration, under the keys of `config.json`.
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// `config.json`, letter for letter, where there was one.
+    pub source_config: Option<String>,
+    /// The text of `tokenizer.json`.
+    pub tokenizer: Option<String>,
+    /// By file, then by offset: read in this order, every file is read forward only.
+    pub tensors: Vec<Tensor>,
+}
+
+impl Checkpoint {
+    /// The first weights file, or the checkpoint's own name: for error messages.
+    pub fn file_name(&self) -> &str {
+        self.files.first().map_or(&self.name, |file| file.name())
+    }
+
+    /// Index of the tensor with this (canonical) name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.tensors.iter().position(|tensor| tensor.name == name)
+    }
+
+    /// The bytes of rows `first_row .. first_row + n_rows` of tensor `ix`, as they are in the file ([`to_f32`] reads them).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there are no such rows, [`Error::Format`] when the file is shorter than its header says, and what
+    /// the source reports.
+    pub async fn read_rows(&mut self, ix: usize, first_row: usize, n_rows: usize) -> Result<Vec<u8>> {
+        let Some(tensor) = self.tensors.get(ix) else {
+            return Err(Error::argument("tensor", format_args!("an index below {}", self.tensors.len()), ix));
+        };
+        if first_row.checked_add(n_rows).is_none_or(|end| end > tensor.n_rows()) {
+            let expected = format!("rows of {} (0 to {})", tensor.name, tensor.n_rows());
+            return Err(Error::argument("rows", expected, format_args!("{n_rows} from row {first_row}")));
+        }
+        let row = tensor.row_bytes();
+        self.read_bytes(ix, first_row as u64 * row, n_rows as u64 * row).await
+    }
+
+    /// `n` bytes of a tensor from its byte `at`.
+    async fn read_bytes(&mut self, ix: usize, at: u64, n: u64) -> Result<Vec<u8>> {
+        let tensor = &self.tensors[ix];
+        let source = self.files[tensor.file].as_mut();
+        let n = usize::try_from(n).map_err(|_| Error::argument("rows", "bytes that fit the address space", n))?;
+        source::read_exact(source, tensor.offset + at, n, &format!("tensor {}", tensor.origin)).await
+    }
+}
+
+/// Reads a GGUF file's header.
+///
+/// # Errors
+/// [`Error::Format`] naming file, place, expected and got; [`Error::Config`] for a value that a key cannot have; what the source
+/// reports.
+pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
+    gguf_read::read(source).await
+}
+
+/// Opens a GGUF file or a Hugging Face directory.
+///
+/// # Errors
+/// As [`read`], and [`Error::Io`] for a file that is not there.
+#[cfg(not(target_arch = "wasm32"))]
+pub async fn open(path: &std::path::Path) -> Result<Checkpoint> {
+    if path.is_dir() { hugging_face::open(path).await } else { read(Box::new(FileSource::open(path)?)).await }
+}
+
+/// Sorts by file and offset; two tensors of one name are an error.
+fn in_file_order(file: &str, mut tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    tensors.sort_by_key(|tensor| (tensor.file, tensor.offset));
+    let mut seen = std::collections::HashMap::new();
+    for tensor in &tensors {
+        if let Some(other) = seen.insert(tensor.name.as_str(), tensor.origin.as_str()) {
+            let got = format!("two: {other} and {}", tensor.origin);
+            return Err(Error::format(file, format_args!("tensor {}", tensor.name), "one tensor of this name", got));
+        }
+    }
+    Ok(tensors)
+}

@@ -1,0 +1,292 @@
+//! Attention on the CPU device: heads, tiles of queries and splits in parallel, f32 loops that a compiler turns into vectors.
+//!
+//! Same mathematics as the twins in f32, page by page with an online softmax. A page whose scores lie so far below the running
+//! maximum that every weight is below 2^-149 adds exactly nothing to an f32 sum, and its values are not read.
+
+use super::{LOWEST, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, lambda};
+use crate::graph::Args;
+use crate::kernel::attn_decode::Prologue;
+use crate::kernel::parallel::map_ranges;
+
+/// Queries that share an unpacked page.
+const TILE: usize = 32;
+/// Queries and columns of one register block: 8 vectors of 4 floats.
+const ROWS: usize = 4;
+const COLUMNS: usize = 8;
+/// Below this, exp is 0 in f32.
+const NEGLIGIBLE: f32 = -104.0;
+
+/// The keys, values and Λ of a layer, read only.
+struct Cache<'a> {
+    k: &'a [u32],
+    v: &'a [u32],
+    lam: &'a [u32],
+    h: usize,
+    is_f16: bool,
+}
+
+/// `attn_prefill`.
+pub fn prefill(args: &mut Args<'_>) {
+    let [q_stride, q_column, n_heads] = ["q_stride", "q_column", "n_heads"].map(|name| args.param(name));
+    let (h, scale, is_f16) = (args.constant("HEAD_DIM"), args.param_f32("scale"), args.has("KV_F16"));
+    let (pos, n_tokens) = (args.step.pos as usize, args.step.n_tokens as usize);
+    let pages = Pages::new(args);
+    let (q, o) = (&*args.take_f32("q"), args.take_f32("o"));
+    let cache = Cache { k: args.take("k_pages"), v: args.take("v_pages"), lam: args.take("lam_pages"), h, is_f16 };
+    let n_tiles = n_tokens.div_ceil(TILE);
+    let tiles = map_ranges(n_heads * n_tiles, 1, |range| {
+        let (head, first) = (range.start / n_tiles, range.start % n_tiles * TILE);
+        let tokens = first..(first + TILE).min(n_tokens);
+        let row = |t: usize| &q[t * q_stride + q_column + head * h..][..h];
+        let rows: Vec<&[f32]> = tokens.clone().map(row).collect();
+        tile(&cache, &pages, head, pos + first, &rows, scale)
+    });
+    for (ix, tile) in tiles.iter().enumerate() {
+        let (head, first) = (ix / n_tiles, ix % n_tiles * TILE);
+        for (t, row) in (first..n_tokens).zip(tile.chunks_exact(h)) {
+            o[(t * n_heads + head) * h..][..h].copy_from_slice(row);
+        }
+    }
+}
+
+/// The outputs `[rows, h]` of up to TILE neighbouring queries from position `first` on.
+fn tile(cache: &Cache<'_>, pages: &Pages<'_>, head: usize, first: usize, rows: &[&[f32]], scale: f32) -> Vec<f32> {
+    let h = cache.h;
+    let n_blocks = rows.len().div_ceil(ROWS);
+    // Queries channel by channel, ROWS at a time; those past the end are zero and are not stored.
+    let mut queries = vec![[0.0; ROWS]; n_blocks * h];
+    for (ix, row) in rows.iter().enumerate() {
+        for (c, q) in row.iter().enumerate() {
+            queries[ix / ROWS * h + c][ix % ROWS] = q * scale;
+        }
+    }
+    let lams: Vec<u64> = (0..rows.len()).map(|ix| lambda::read(cache.lam, pages.slot(first + ix, head))).collect();
+    let mut sums = vec![0.0; n_blocks * ROWS * h];
+    let (mut tops, mut totals) = (vec![LOWEST as f32; n_blocks * ROWS], vec![0.0; n_blocks * ROWS]);
+    let (mut keys, mut values) = (vec![0.0; h * PAGE], vec![0.0; PAGE * h]);
+    let n_keys = first + rows.len();
+    for page in 0..n_keys.div_ceil(PAGE) {
+        let slot = pages.slot(page * PAGE, head);
+        let n_seen = (n_keys - page * PAGE).min(PAGE);
+        unpack(cache, slot, n_seen, &mut keys, &mut values);
+        let page_lams: Vec<u64> = (slot..slot + n_seen).map(|slot| lambda::read(cache.lam, slot)).collect();
+        for (block, a) in queries.chunks_exact(h).enumerate() {
+            let mut scores = [[0.0; PAGE]; ROWS];
+            for column in (0..PAGE).step_by(COLUMNS) {
+                for (row, part) in scores.iter_mut().zip(product(a, &keys, PAGE, column)) {
+                    row[column..column + COLUMNS].copy_from_slice(&part);
+                }
+            }
+            let mut weights = [[0.0; ROWS]; PAGE];
+            let (mut fades, mut any) = ([1.0f32; ROWS], false);
+            for (r, scores) in scores.iter_mut().enumerate() {
+                let ix = block * ROWS + r;
+                let Some(lam) = lams.get(ix) else { continue };
+                let seen = (first + ix + 1).saturating_sub(page * PAGE).min(n_seen);
+                let high = forget(&mut scores[..seen], *lam, &page_lams);
+                if high - tops[ix] < NEGLIGIBLE {
+                    continue;
+                }
+                any = true;
+                let top = tops[ix].max(high);
+                fades[r] = exp(tops[ix] - top);
+                scores[seen..].fill(LOWEST as f32);
+                scores.iter_mut().for_each(|score| *score = exp(*score - top));
+                scores[seen..].fill(0.0);
+                totals[ix] = totals[ix] * fades[r] + scores.iter().sum::<f32>();
+                tops[ix] = top;
+                for (weight, p) in weights.iter_mut().zip(scores) {
+                    weight[r] = *p;
+                }
+            }
+            if !any {
+                continue;
+            }
+            let sums = &mut sums[block * ROWS * h..][..ROWS * h];
+            for column in (0..h).step_by(COLUMNS) {
+                let part = product(&weights, &values, h, column);
+                for (r, part) in part.iter().enumerate() {
+                    for (sum, add) in sums[r * h + column..].iter_mut().zip(part) {
+                        *sum = *sum * fades[r] + add;
+                    }
+                }
+            }
+        }
+    }
+    sums.truncate(rows.len() * h);
+    for (row, total) in sums.chunks_exact_mut(h).zip(&totals) {
+        row.iter_mut().for_each(|sum| *sum /= total);
+    }
+    sums
+}
+
+/// Subtracts D from the scores of the first keys of a page; gives their maximum.
+fn forget(scores: &mut [f32], lam: u64, page_lams: &[u64]) -> f32 {
+    let mut high = LOWEST as f32;
+    for (score, key_lam) in scores.iter_mut().zip(page_lams) {
+        // Exact, then rounded once. It fits i64, which converts faster than u64: Λ stays below 2^31 · 2^32.
+        *score -= (lam.wrapping_sub(*key_lam) as i64) as f32 * 2f32.powi(-32);
+        high = high.max(*score);
+    }
+    high
+}
+
+/// Aᵀ·B for ROWS columns of A and COLUMNS columns of B from `column` on: `out[r][j] = Σ_n a[n][r] · b[n · stride + column + j]`.
+#[inline(always)]
+fn product(a: &[[f32; ROWS]], b: &[f32], stride: usize, column: usize) -> [[f32; COLUMNS]; ROWS] {
+    let mut out = [[0.0; COLUMNS]; ROWS];
+    for (a, b) in a.iter().zip(b.chunks_exact(stride)) {
+        let b = &b[column..column + COLUMNS];
+        for (out, a) in out.iter_mut().zip(a) {
+            for (out, b) in out.iter_mut().zip(b) {
+                *out += a * b;
+            }
+        }
+    }
+    out
+}
+
+/// The first keys of a page as `[h, PAGE]` and values as `[PAGE, h]`; zeros behind them, for what lies there may be anything.
+fn unpack(cache: &Cache<'_>, slot: usize, n_seen: usize, keys: &mut [f32], values: &mut [f32]) {
+    let h = cache.h;
+    keys.fill(0.0);
+    values.fill(0.0);
+    let mut row = vec![0.0; h];
+    for key in 0..n_seen {
+        unpack_row(cache.k, slot + key, cache.is_f16, &mut row);
+        for (column, k) in keys.chunks_exact_mut(PAGE).zip(&row) {
+            column[key] = *k;
+        }
+        unpack_row(cache.v, slot + key, cache.is_f16, &mut values[key * h..(key + 1) * h]);
+    }
+}
+
+fn unpack_row(pool: &[u32], slot: usize, is_f16: bool, row: &mut [f32]) {
+    let h = row.len();
+    if is_f16 {
+        for (pair, word) in row.chunks_exact_mut(2).zip(&pool[slot * h / 2..(slot + 1) * h / 2]) {
+            pair[0] = half(*word & 0xffff);
+            pair[1] = half(word >> 16);
+        }
+    } else {
+        row.copy_from_slice(bytemuck::cast_slice(&pool[slot * h..(slot + 1) * h]));
+    }
+}
+
+/// A finite f16 (the pages hold no other) by moving its bits and scaling its exponent: no branch, no table.
+#[inline(always)]
+fn half(bits: u32) -> f32 {
+    let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
+}
+
+/// e^x for x ≤ 0 to 2e-7 relative (from −86 on; below it stays at e^−86): 2^n · e^r, |r| ≤ ln 2 / 2, Cephes' polynomial. Written
+/// without branches and casts, for vectors.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0; // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+    let x = x.max(-86.0);
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    let r = x - n * 0.693_359_4 + n * 2.121_944_4e-4;
+    let p = ((((1.987_569_1e-4 * r + 1.398_199_9e-3) * r + 8.333_452e-3) * r + 4.166_579_6e-2) * r + 1.666_666_5e-1) * r + 0.5;
+    let y = p * r * r + r + 1.0;
+    f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+/// `attn_decode`.
+pub fn decode(args: &mut Args<'_>) {
+    let (h, n_heads, is_f16) = (args.constant("HEAD_DIM"), args.param("n_heads"), args.has("KV_F16"));
+    let mut prologue = Prologue::new(args);
+    let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
+    let partials = args.take_f32("partials");
+    let queries: Vec<(Vec<f32>, u64)> = (0..n_heads)
+        .map(|head| prologue.head(args, head, k_pages, v_pages, lam_pages))
+        .map(|(query, lam)| (query.into_iter().map(|q| q as f32).collect(), lam))
+        .collect();
+    let pages = prologue.pages();
+    let cache = Cache { k: k_pages, v: v_pages, lam: lam_pages, h, is_f16 };
+    let (n_splits, per_split) = (args.step.n_splits as usize, args.step.pages_per_split as usize);
+    let n_keys = args.step.pos as usize + 1;
+    let rows = map_ranges(n_heads * n_splits, 1, |range| {
+        let (head, split) = (range.start / n_splits, range.start % n_splits);
+        let end = ((split + 1) * per_split).min(n_keys.div_ceil(PAGE));
+        let slots = (split * per_split..end).map(|page| (pages.slot(page * PAGE, head), (n_keys - page * PAGE).min(PAGE)));
+        let (query, lam) = &queries[head];
+        partial(&cache, query, *lam, slots)
+    });
+    for (ix, row) in rows.iter().enumerate() {
+        let at = (ix / n_splits * MAX_SPLITS + ix % n_splits) * (PARTIAL_HEAD + h);
+        partials[at..at + row.len()].copy_from_slice(row);
+    }
+}
+
+/// Maximum, Σ p and Σ p·v of one query over pages (first row, keys).
+fn partial(cache: &Cache<'_>, query: &[f32], lam: u64, pages: impl Iterator<Item = (usize, usize)>) -> Vec<f32> {
+    let h = cache.h;
+    let (mut top, mut total) = (LOWEST as f32, 0.0);
+    let mut row = vec![0.0; h];
+    let mut out = vec![0.0; PARTIAL_HEAD + h];
+    for (slot, n_keys) in pages {
+        let mut scores = [0.0; PAGE];
+        let scores = &mut scores[..n_keys];
+        for (key, score) in scores.iter_mut().enumerate() {
+            unpack_row(cache.k, slot + key, cache.is_f16, &mut row);
+            *score = dot(query, &row);
+        }
+        let lams: Vec<u64> = (slot..slot + n_keys).map(|slot| lambda::read(cache.lam, slot)).collect();
+        let high = forget(scores, lam, &lams);
+        if high - top < NEGLIGIBLE {
+            continue;
+        }
+        let before = top;
+        top = top.max(high);
+        let fade = exp(before - top);
+        scores.iter_mut().for_each(|score| *score = exp(*score - top));
+        total = total * fade + scores.iter().sum::<f32>();
+        let sums = &mut out[PARTIAL_HEAD..];
+        sums.iter_mut().for_each(|sum| *sum *= fade);
+        for (key, p) in scores.iter().enumerate() {
+            unpack_row(cache.v, slot + key, cache.is_f16, &mut row);
+            for (sum, v) in sums.iter_mut().zip(&row) {
+                *sum += p * v;
+            }
+        }
+    }
+    (out[0], out[1]) = (top, total);
+    out
+}
+
+/// a·b in eight partial sums, for vectors.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; 8];
+    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+    }
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finite_half_is_itself() {
+        for bits in (0..0x8000u32).filter(|bits| bits & 0x7c00 != 0x7c00).flat_map(|bits| [bits, bits | 0x8000]) {
+            assert_eq!(half(bits).to_bits(), half::f16::from_bits(bits as u16).to_f32().to_bits(), "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn exp_is_close_wherever_a_weight_counts() {
+        for ix in 0..86_000 {
+            let x = -(ix as f32) / 1000.0;
+            let want = f64::from(x).exp();
+            assert!((f64::from(exp(x)) / want - 1.0).abs() < 3e-7, "{x}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert!(exp(-1e30) < 1e-37);
+    }
+}

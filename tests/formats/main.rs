@@ -1,0 +1,299 @@
+//! Checkpoints: what goes in comes out, what other tools write is read, and what is broken is refused by name.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod hostile;
+mod tiny;
+
+use kitfox::Result;
+use kitfox::format::gguf::Scalar;
+use kitfox::format::gguf_write::{Info, Writer};
+use kitfox::format::hugging_face::{Index, gpt2_tokenizer};
+use kitfox::format::{self, BoxFuture, BytesSource, Quant, Source, TensorType, convert, from_f32, to_f32};
+use pollster::block_on;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::collections::BTreeMap;
+use tiny::{CONFIG, Random, SHAPES, TOKENIZER, all_bits, checkpoint_of, converted, error_of, floats, official, read, weights};
+
+const BLOCKS: &[u8] = include_bytes!("../fixtures/gguf/blocks.safetensors");
+const PYTHON_GGUF: &[u8] = include_bytes!("../fixtures/gguf/python.gguf");
+const PYTHON_FLOATS: &[u8] = include_bytes!("../fixtures/gguf/python.safetensors");
+
+#[test]
+fn block_formats_match_python_bit_for_bit() {
+    let fixture = SafeTensors::deserialize(BLOCKS).unwrap();
+    let bytes = |name: &str| fixture.tensor(name).unwrap().data().to_vec();
+    let mut x = Vec::new();
+    to_f32(TensorType::F32, &bytes("x"), &mut x);
+    let check = |ty: TensorType, stored: &str| {
+        let mut back = Vec::new();
+        to_f32(ty, &bytes(stored), &mut back);
+        let mut bits = Vec::new();
+        from_f32(TensorType::F32, &back, &mut bits);
+        assert!(bits == bytes(&format!("{stored}_f32")), "{stored} to floats");
+    };
+    for (ty, name) in
+        [(TensorType::Q8_0, "q8_0"), (TensorType::Q4_0, "q4_0"), (TensorType::BF16, "bf16"), (TensorType::F16, "f16")]
+    {
+        let mut stored = Vec::new();
+        from_f32(ty, &x, &mut stored);
+        let row = ty.tensor_bytes(&[32]).unwrap() as usize;
+        for (ix, (got, want)) in stored.chunks(row).zip(bytes(name).chunks(row)).enumerate() {
+            assert_eq!(got, want, "{name}, row {ix}: {:?}", &x[ix * 32..ix * 32 + 32]);
+        }
+        check(ty, name);
+    }
+    check(TensorType::Q8_0, "q8_0_any");
+    check(TensorType::Q4_0, "q4_0_any");
+}
+
+#[test]
+fn a_file_of_python_reads_the_same() {
+    let mut checkpoint = read(PYTHON_GGUF.to_vec()).unwrap();
+    assert_eq!(checkpoint.name, "written by Python");
+    let expected = serde_json::json!({
+        "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 1, "num_heads": 4, "intermediate_size": 192, "norm_eps": 1e-6,
+        "rope_base": 500_000.0, "use_k_shift": true, "fgate_type": "full", "log_pruning_tolerance": -10.0, "bos_token_id": 1,
+        "eos_token_id": 2, "max_position_embeddings": 4096,
+    });
+    assert_eq!(serde_json::Value::Object(checkpoint.config.clone()), expected);
+    let fixture = SafeTensors::deserialize(PYTHON_FLOATS).unwrap();
+    assert_eq!(checkpoint.tensors.len(), fixture.names().len());
+    for ix in 0..checkpoint.tensors.len() {
+        let want = fixture.tensor(&checkpoint.tensors[ix].name).unwrap();
+        assert_eq!(checkpoint.tensors[ix].shape, want.shape());
+        let mut bits = Vec::new();
+        from_f32(TensorType::F32, &floats(&mut checkpoint, ix).unwrap(), &mut bits);
+        assert!(bits == want.data(), "{}", checkpoint.tensors[ix].name);
+    }
+}
+
+#[test]
+fn the_stacked_mlp_matrix_becomes_two_halves_in_file_order() {
+    let mut checkpoint = official(Dtype::F32);
+    assert_eq!(checkpoint.tensors.len(), SHAPES.len() + 1);
+    assert!(checkpoint.tensors.is_sorted_by_key(|tensor| tensor.offset));
+    let (gate, up) = (checkpoint.find("blk.0.ffn_gate.weight").unwrap(), checkpoint.find("blk.0.ffn_up.weight").unwrap());
+    assert_eq!((checkpoint.tensors[gate].shape.as_slice(), up), (&[48, 32][..], gate + 1));
+    let mut random = Random("model.layers.0.mlp.gate_proj.weight".len() as u64);
+    let whole: Vec<f32> = (0..96 * 32).map(|_| random.float()).collect();
+    assert_eq!([floats(&mut checkpoint, gate).unwrap(), floats(&mut checkpoint, up).unwrap()].concat(), whole);
+    let mut rows = Vec::new();
+    to_f32(TensorType::F32, &block_on(checkpoint.read_rows(up, 3, 2)).unwrap(), &mut rows);
+    assert_eq!(rows, whole[(48 + 3) * 32..(48 + 5) * 32]);
+    assert_eq!(block_on(checkpoint.read_rows(up, 47, 2)).unwrap_err().code(), "argument");
+}
+
+#[test]
+fn conversion_keeps_everything_and_quantizes_matrices_only() {
+    for ty in [Dtype::F32, Dtype::F16, Dtype::BF16] {
+        for quant in Quant::ALL {
+            let mut source = official(ty);
+            let mut out = Vec::new();
+            let mut seen = (0, 0);
+            let report = block_on(convert(&mut source, quant, &mut out, "out", &mut |done, total| seen = (done, total))).unwrap();
+            assert_eq!(seen, (seen.1, source.tensors.iter().map(|tensor| tensor.bytes).sum()));
+            let blocks = quant.tensor_type().block() > 1;
+            assert_eq!(report.fallbacks.len(), usize::from(blocks));
+            assert!(report.fallbacks.iter().all(|f| f.tensor == "blk.0.ffn_down.weight" && f.width == 48));
+
+            let mut back = read(out).unwrap();
+            assert_eq!(back.source_config.as_deref(), Some(CONFIG));
+            assert_eq!(back.tokenizer.as_deref(), Some(TOKENIZER));
+            let mut config = source.config.clone();
+            config.insert("intermediate_size".into(), 48.into());
+            assert_eq!(back.config, config);
+            let (want, got) = (all_bits(&mut source), all_bits(&mut back));
+            for tensor in back.tensors.clone() {
+                let narrow = tensor.name.contains("fgate") || tensor.name.contains("shift") || tensor.shape.len() == 1;
+                let stored = match tensor.name.as_str() {
+                    _ if narrow => TensorType::F32,
+                    "blk.0.ffn_down.weight" if blocks => TensorType::F16,
+                    _ => quant.tensor_type(),
+                };
+                assert_eq!(tensor.ty, stored, "{}", tensor.name);
+                let values: Vec<f32> = want[&tensor.name].iter().map(|bits| f32::from_bits(*bits)).collect();
+                let (mut bytes, mut rounded) = (Vec::new(), Vec::new());
+                from_f32(stored, &values, &mut bytes);
+                to_f32(stored, &bytes, &mut rounded);
+                assert!(rounded.iter().map(|v| v.to_bits()).eq(got[&tensor.name].iter().copied()), "{}", tensor.name);
+            }
+            assert_eq!(want.len(), got.len());
+        }
+    }
+}
+
+#[test]
+fn converting_a_gguf_again_changes_nothing_and_goes_through_f32_otherwise() {
+    let full = converted(&mut official(Dtype::F32), Quant::F32);
+    for quant in Quant::ALL {
+        let once = converted(&mut official(Dtype::F32), quant);
+        assert!(converted(&mut read(once.clone()).unwrap(), quant) == once, "{quant} to {quant}");
+        assert!(converted(&mut read(full.clone()).unwrap(), quant) == once, "f32 to {quant}");
+        let mut widened = read(converted(&mut read(once.clone()).unwrap(), Quant::F32)).unwrap();
+        assert_eq!(all_bits(&mut widened), all_bits(&mut read(once).unwrap()));
+    }
+}
+
+/// A fetch stream: no length, forward only.
+struct Stream {
+    bytes: Vec<u8>,
+    pos: u64,
+}
+
+impl Source for Stream {
+    fn name(&self) -> &str {
+        "stream"
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {
+        assert!(at >= self.pos, "asked for byte {at} after byte {}", self.pos);
+        assert!(n <= 4 << 20, "asked for {n} bytes at once");
+        let start = (at as usize).min(self.bytes.len());
+        let end = (start + n).min(self.bytes.len());
+        self.pos = end as u64;
+        Box::pin(async move { Ok(self.bytes[start..end].to_vec()) })
+    }
+}
+
+#[test]
+fn every_file_is_read_forward_only() {
+    let expected = converted(&mut official(Dtype::F32), Quant::Q8_0);
+    let stream = |bytes: &[u8]| Box::new(Stream { bytes: bytes.to_vec(), pos: 0 });
+    let mut streamed = checkpoint_of(vec![stream(&weights(Dtype::F32, |_, _| ()))], None).unwrap();
+    assert!(converted(&mut streamed, Quant::Q8_0) == expected);
+    let mut again = block_on(format::read(stream(&expected))).unwrap();
+    assert!(converted(&mut again, Quant::Q8_0) == expected);
+    // Long enough that the header does not hold the data: a tokenizer of 5 MB, a matrix of 6 MB.
+    let mut big = Vec::new();
+    let metadata = [
+        ("general.architecture".to_owned(), Scalar::String("fox".into())),
+        ("tokenizer.huggingface.json".to_owned(), Scalar::String("x".repeat(5_000_000))),
+    ];
+    let info = Info { name: "output.weight".into(), ty: TensorType::F32, shape: vec![1500, 1024] };
+    let mut writer = Writer::start(&mut big, "big", &metadata, &[info]).unwrap();
+    writer.data(&vec![0; 1500 * 4096]).unwrap();
+    writer.finish().unwrap();
+    let mut again = block_on(format::read(stream(&big))).unwrap();
+    assert_eq!(again.tokenizer.as_ref().map(String::len), Some(5_000_000));
+    converted(&mut again, Quant::Q4_0);
+    // Cut short, and nobody knew the length.
+    let mut cut = block_on(format::read(stream(&big[..big.len() - 5]))).unwrap();
+    let error = error_of(block_on(convert(&mut cut, Quant::F16, &mut Vec::new(), "out", &mut |_, _| ())));
+    assert!(error.contains("output.weight") && error.contains("cut short"), "{error}");
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_named() {
+    for (value, quant, word) in [
+        (f32::NAN, Quant::F32, "NaN at element 70"),
+        (f32::NEG_INFINITY, Quant::Q8_0, "-inf at element 70"),
+        (65_520.0, Quant::F16, "65520 at element 70, too large for F16"),
+        (1e7, Quant::Q8_0, "too large for Q8_0"),
+        (-1e6, Quant::Q4_0, "too large for Q4_0"),
+    ] {
+        let bytes = weights(Dtype::F32, |name, values| {
+            if name == "model.layers.0.attn.q_proj.weight" {
+                values[70] = value;
+            }
+        });
+        let mut checkpoint = checkpoint_of(vec![Box::new(BytesSource::new("bad.safetensors", bytes))], None).unwrap();
+        let error = block_on(convert(&mut checkpoint, quant, &mut Vec::new(), "out", &mut |_, _| ())).unwrap_err();
+        assert_eq!(error.code(), "not-finite");
+        let text = error.to_string();
+        assert!(text.contains("bad.safetensors: tensor model.layers.0.attn.q_proj.weight") && text.contains(word), "{text}");
+    }
+    // The largest of each type are held.
+    for (value, quant) in [(65_519.0, Quant::F16), (8_321_039.0, Quant::Q8_0), (-524_159.0, Quant::Q4_0)] {
+        let bytes = weights(Dtype::F32, |name, values| {
+            if name == "lm_head.weight" {
+                values[0] = value;
+            }
+        });
+        let mut checkpoint = checkpoint_of(vec![Box::new(BytesSource::new("large", bytes))], None).unwrap();
+        let mut back = read(converted(&mut checkpoint, quant)).unwrap_or_else(|e| panic!("{e}"));
+        let ix = back.find("output.weight").unwrap();
+        assert!((floats(&mut back, ix).unwrap()[0] / value - 1.0).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn shards_are_joined_and_the_index_is_held_to() {
+    let whole = weights(Dtype::F32, |_, _| ());
+    let tensors = SafeTensors::deserialize(&whole).unwrap();
+    let shard = |first: bool| {
+        let views = tensors.tensors().into_iter().filter(|(name, _)| name.contains("layers") == first);
+        safetensors::serialize(views, None).unwrap()
+    };
+    let file_of = |name: &str| if name.contains("layers") { "a.safetensors" } else { "b.safetensors" };
+    let mut map: BTreeMap<&str, &str> = SHAPES.iter().map(|(name, _)| (*name, file_of(name))).collect();
+    let index = |map: &BTreeMap<&str, &str>| Index::parse("index", &serde_json::json!({ "weight_map": map }).to_string());
+    let load = |index: Index| {
+        assert_eq!(index.shards(), ["a.safetensors", "b.safetensors"]);
+        let files: [Box<dyn Source>; 2] =
+            [Box::new(BytesSource::new("a", shard(true))), Box::new(BytesSource::new("b", shard(false)))];
+        checkpoint_of(files.into(), Some(index))
+    };
+    let mut joined = load(index(&map).unwrap()).unwrap();
+    assert_eq!(all_bits(&mut joined), all_bits(&mut official(Dtype::F32)));
+    map.insert("lm_head.weight", "a.safetensors");
+    assert!(
+        error_of(load(index(&map).unwrap())).contains("tensor lm_head.weight: expected in a.safetensors, got in b.safetensors")
+    );
+    map.insert("lm_head.weight", "b.safetensors");
+    map.insert("other", "b.safetensors");
+    assert!(error_of(load(index(&map).unwrap())).contains("tensor other"));
+    map.insert("other", "../b.safetensors");
+    assert!(error_of(index(&map)).contains("other: expected the name of a .safetensors file"));
+    assert!(error_of(Index::parse("index", "{}")).contains("weight_map"));
+}
+
+#[test]
+fn directories_and_files_open_or_say_what_is_missing() {
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("formats_open");
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    let open = |path: &std::path::Path| block_on(format::open(path));
+    assert!(error_of(open(&dir.join("none.gguf"))).contains("none.gguf: open failed"));
+    assert!(error_of(open(&dir)).contains("config.json: open failed"));
+    std::fs::write(dir.join("config.json"), "[1]").unwrap();
+    assert!(error_of(open(&dir)).contains("neither"));
+    let bytes = weights(Dtype::F32, |_, _| ());
+    std::fs::write(dir.join("model.safetensors"), &bytes).unwrap();
+    assert!(error_of(open(&dir)).contains("config.json: config: expected a JSON object"));
+    assert!(error_of(open(&dir.join("model.safetensors"))).contains("magic"));
+    std::fs::write(dir.join("config.json"), CONFIG).unwrap();
+    let vocab = r#"{"a": 0, "b": 1, "ab": 2, "Ġ": 3, "<|endoftext|>": 4}"#;
+    std::fs::write(dir.join("vocab.json"), vocab).unwrap();
+    std::fs::write(dir.join("merges.txt"), "#version: 0.2\na b\n").unwrap();
+    let mut checkpoint = open(&dir).unwrap();
+    assert_eq!(checkpoint.name, "formats_open");
+    assert_eq!(all_bits(&mut checkpoint), all_bits(&mut official(Dtype::F32)));
+    let tokenizer: tokenizers::Tokenizer = checkpoint.tokenizer.unwrap().parse().unwrap();
+    assert_eq!(tokenizer.encode("ab a<|endoftext|>", false).unwrap().get_ids(), [2, 3, 0, 4]);
+    assert!(error_of(gpt2_tokenizer("vocab.json", "[]", "")).contains("vocab.json: vocabulary"));
+    std::fs::write(dir.join("tokenizer.json"), TOKENIZER).unwrap();
+    assert_eq!(open(&dir).unwrap().tokenizer.as_deref(), Some(TOKENIZER));
+}
+
+/// Leaves a file of each type and its floats for `tests/evidence/gguf_python.py`.
+#[test]
+fn files_for_python_are_written() {
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf_python");
+    std::fs::create_dir_all(&dir).unwrap();
+    for quant in Quant::ALL {
+        let bytes = converted(&mut official(Dtype::F32), quant);
+        let mut checkpoint = read(bytes.clone()).unwrap();
+        std::fs::write(dir.join(format!("{quant}.gguf")), bytes).unwrap();
+        let shapes: BTreeMap<_, _> =
+            checkpoint.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
+        let bits = all_bits(&mut checkpoint);
+        let data: BTreeMap<_, Vec<u8>> =
+            bits.iter().map(|(name, v)| (name, v.iter().flat_map(|v| v.to_le_bytes()).collect())).collect();
+        let views = data.iter().map(|(name, v)| (*name, TensorView::new(Dtype::F32, shapes[*name].clone(), v).unwrap()));
+        std::fs::write(dir.join(format!("{quant}.safetensors")), safetensors::serialize(views, None).unwrap()).unwrap();
+    }
+}
