@@ -23,9 +23,7 @@ struct Params {
   gates_offset: u32, // of gate 0 in y
 }
 @group(0) @binding(8) var<uniform> params: Params;
-#ifdef LAST_ROW
 #import step
-#endif
 
 const GROUPS = WG / LANES;
 const WG_ROWS = GROUPS * ROWS;
