@@ -23,7 +23,9 @@ pub mod format;
 pub mod gpu;
 pub mod graph;
 pub mod kernel;
+pub mod model;
 pub mod num;
+pub mod session;
 pub mod text;
 
 pub use error::{Error, Result};

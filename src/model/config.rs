@@ -86,7 +86,9 @@ impl Config {
         keys.refuse_unless("attnres_block_size", "no attention residuals", |value| value.is_null())?;
         let (vocab, hidden) = (keys.size("vocab_size")?, keys.size("hidden_size")?);
         let (n_layers, n_heads) = (keys.size("num_hidden_layers")?, keys.size("num_heads")?);
-        keys.refuse_unless("num_kv_heads", "as many as num_heads", |value| value.is_null() || value.as_u64() == Some(n_heads as u64))?;
+        keys.refuse_unless("num_kv_heads", "as many as num_heads", |value| {
+            value.is_null() || value.as_u64() == Some(n_heads as u64)
+        })?;
         keys.refuse_unless("attention_bias", "false", |value| value == &Value::Bool(false) || value.is_null())?;
         if !hidden.is_multiple_of(n_heads) {
             return Err(Error::config("hidden_size", format!("a multiple of num_heads ({n_heads})"), hidden));
@@ -106,19 +108,26 @@ impl Config {
             _ => ForgetGate::BiasOnly,
         };
         let output_norm = keys.flag("use_output_norm")?;
-        let output_gate = match (keys.flag("use_output_gate")?, keys.one_of("ogate_act", &["sigmoid", "silu", "swish"], "sigmoid")?) {
-            (false, _) => None,
-            (true, "sigmoid") => Some(OutputGate::Sigmoid),
-            (true, _) if output_norm => return Err(Error::config("ogate_act", "sigmoid when use_output_norm is true", "silu")),
-            (true, _) => Some(OutputGate::Silu),
-        };
+        let output_gate =
+            match (keys.flag("use_output_gate")?, keys.one_of("ogate_act", &["sigmoid", "silu", "swish"], "sigmoid")?) {
+                (false, _) => None,
+                (true, "sigmoid") => Some(OutputGate::Sigmoid),
+                (true, _) if output_norm => {
+                    return Err(Error::config("ogate_act", "sigmoid when use_output_norm is true", "silu"));
+                }
+                (true, _) => Some(OutputGate::Silu),
+            };
         let norm_eps = keys.number("norm_eps")?.unwrap_or(1e-6);
         if !(norm_eps > 0.0 && norm_eps < 1.0) {
             return Err(Error::config("norm_eps", "a number between 0 and 1", norm_eps));
         }
         let log_pruning_tolerance = keys.number("log_pruning_tolerance")?;
         if log_pruning_tolerance.is_some_and(|ln| !ln.is_finite() || ln >= 0.0) {
-            return Err(Error::config("log_pruning_tolerance", "null or a number below 0 (ln ε)", json["log_pruning_tolerance"].clone()));
+            return Err(Error::config(
+                "log_pruning_tolerance",
+                "null or a number below 0 (ln ε)",
+                json["log_pruning_tolerance"].clone(),
+            ));
         }
         Ok(Self {
             vocab,

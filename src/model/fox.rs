@@ -14,14 +14,16 @@
 
 use super::config::{Config, ForgetGate, OutputGate, QK_NORM_EPS};
 use super::state::Pages;
-use super::weights::{Matrix, Place, Rows, Wanted};
+use super::weights::{Matrix, Place, TensorRows, Wanted};
 use crate::graph::{BufferId, GraphId, Program, Recorder, Role};
-use crate::kernel::attention::{self, Heads, Kv, MAX_SPLITS, PAGE, Proj, Vectors};
+use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Proj, Rows, Vectors};
+use crate::kernel::attn_decode::AttnDecode;
+use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matmul::MatMul;
-use crate::kernel::matvec::{Epilogue, Gates, MatVec};
-use crate::kernel::rms_norm::RmsNorm;
-use crate::kernel::{attn_decode, attn_merge, attn_prefill, embed, forget_gate, kv_append, output_gate, rms_norm, silu_gate, token_shift};
+use crate::kernel::matvec::{Epilogue, Gates, MatVec, Norm};
+use crate::kernel::rms_norm::{self, RmsNorm};
+use crate::kernel::{attn_prefill, embed, forget_gate, kv_append, output_gate, silu_gate, token_shift};
 
 /// The buffers of a model in a [`Program`].
 #[derive(Clone, Debug)]
@@ -76,7 +78,13 @@ pub struct Options<'a> {
 
 impl Fox {
     /// Declares every buffer, and says which tensors are wanted and where they go.
-    pub fn declare(program: &mut Program, config: &Config, pages: &Pages, max_pages: usize, options: &Options<'_>) -> (Self, Vec<Wanted>) {
+    pub fn declare(
+        program: &mut Program,
+        config: &Config,
+        pages: &Pages,
+        max_pages: usize,
+        options: &Options<'_>,
+    ) -> (Self, Vec<Wanted>) {
         let mut load = Load { program, wanted: Vec::new(), config, type_of: options.type_of };
         let (d, vocab) = (config.hidden, config.vocab);
         let embedding = load.matrix("token_embd", "token_embd.weight", vocab, d);
@@ -114,62 +122,39 @@ impl Fox {
 
     /// The graph of one token: six dispatches a layer and two beside.
     pub fn record_decode(&self, program: &mut Program) -> GraphId {
-        let Config { hidden: d, norm_eps: eps, intermediate, n_heads, head_dim, .. } = self.config;
+        let Config { hidden: d, norm_eps: eps, intermediate, .. } = self.config;
         let mut r = program.record("decode");
         let x = r.scratch("x", d);
         self.record_embedding(&mut r, x);
         let proj = r.scratch("proj", self.layers[0].columns.stride);
-        let partial = r.scratch("partial", n_heads * MAX_SPLITS * (head_dim + 2));
+        let partials = r.scratch("partials", self.heads(0).partial_words());
         let (o, act) = (r.scratch("o", d), r.scratch("act", intermediate));
         for (ix, layer) in self.layers.iter().enumerate() {
-            let heads = self.heads(ix);
+            let (heads, kv) = (&self.heads(ix), &self.kv(layer));
+            let Layer { columns, vectors, shift_rows, .. } = layer;
             // 1. norm, then all rows that read it
             for (first_row, part) in layer.proj.with_first_rows() {
-                let gates = layer.gates.as_ref().filter(|_| first_row == 0);
-                let gates = gates.map(|gates| Gates { weight: gates.data, n_gates: gates.n_rows, out_offset: gates_column(d, &layer.columns) });
-                let norm = Some((layer.attn_norm, eps));
-                MatVec { part, x, y: proj, out_offset: first_row, norm, gates, epilogue: Epilogue::Store, last_row: false }.record(&mut r);
+                let gates = layer.gates.filter(|_| first_row == 0);
+                let gates =
+                    gates.map(|gates| Gates { weight: gates.data, n_gates: gates.n_rows, out_offset: gates_column(d, columns) });
+                MatVec { norm: Some(Norm { weight: layer.attn_norm, eps }), gates, ..store(part, x, proj, first_row) }
+                    .record(&mut r);
             }
             // 2. shift, norms, append, attention by splits; 3. merge, output norm and gate
-            let gate = decay(self.config.forget_gate);
-            attn_decode::AttnDecode {
-                heads,
-                kv: self.kv(layer),
-                proj,
-                columns: layer.columns,
-                vectors: layer.vectors,
-                shift_rows: layer.shift_rows,
-                partial,
-                gate,
-                k_shift: self.config.k_shift,
-                v_shift: self.config.v_shift,
-                qk_norm: self.config.qk_norm.then_some(QK_NORM_EPS),
-            }
-            .record(&mut r);
-            attn_merge::AttnMerge {
-                heads,
-                partial,
-                proj,
-                columns: layer.columns,
-                vectors: layer.vectors,
-                o,
-                out_norm: self.config.output_norm.then_some(eps),
-                gate: activation(self.config.output_gate),
-            }
-            .record(&mut r);
+            AttnDecode { heads, proj, columns, vectors, kv, shift_rows: *shift_rows, partials }.record(&mut r);
+            let act_of_gate = self.gate_act();
+            AttnMerge { heads, partials, proj, columns, vectors, eps, act: act_of_gate, o }.record(&mut r);
             // 4. back to the stream
             for (first_row, part) in layer.attn_output.with_first_rows() {
-                residual(part, o, x, first_row).record(&mut r);
+                MatVec { epilogue: Epilogue::Residual, ..store(part, o, x, first_row) }.record(&mut r);
             }
             // 5. norm, gate and value rows, silu; 6. back to the stream
-            let mut out_offset = 0;
-            for part in &layer.gate_up.parts {
-                let norm = Some((layer.ffn_norm, eps));
-                MatVec { part, x, y: act, out_offset, norm, gates: None, epilogue: Epilogue::SwiGlu, last_row: false }.record(&mut r);
-                out_offset += part.n_rows / 2;
+            for (first_row, part) in layer.gate_up.with_first_rows() {
+                let norm = Some(Norm { weight: layer.ffn_norm, eps });
+                MatVec { norm, epilogue: Epilogue::SwiGlu, ..store(part, x, act, first_row / 2) }.record(&mut r);
             }
             for (first_row, part) in layer.down.with_first_rows() {
-                residual(part, act, x, first_row).record(&mut r);
+                MatVec { epilogue: Epilogue::Residual, ..store(part, act, x, first_row) }.record(&mut r);
             }
         }
         self.record_last_logits(&mut r, x);
@@ -178,106 +163,92 @@ impl Fox {
 
     /// The graph of up to `chunk` tokens. With `scores`, the logits of every position; else of the last.
     pub fn record_prefill(&self, program: &mut Program, scores: bool) -> GraphId {
-        let Config { hidden: d, norm_eps: eps, intermediate, n_heads, head_dim, .. } = self.config;
+        let Config { hidden: d, norm_eps, intermediate, .. } = self.config;
         let (n, stride) = (self.chunk, self.layers[0].columns.stride);
         let mut r = program.record(if scores { "score" } else { "prefill" });
         let x = r.scratch("x", n * d);
         self.record_embedding(&mut r, x);
-        let (a, o, q) = (r.scratch("a", n * d), r.scratch("o", n * d), r.scratch("q", n * d));
+        let (a, o) = (r.scratch("a", n * d), r.scratch("o", n * d));
         let (proj, act) = (r.scratch("proj", n * stride), r.scratch("act", n * intermediate));
-        let rows = |x, y, weight, eps| RmsNorm::rows(x, y, weight, d, eps);
         for (ix, layer) in self.layers.iter().enumerate() {
-            let (heads, kv, columns, vectors) = (self.heads(ix), self.kv(layer), layer.columns, layer.vectors);
-            rows(x, a, layer.attn_norm, eps).record(&mut r);
-            for (first_row, part) in layer.proj.with_first_rows() {
-                MatMul { part, x: a, y: proj, out_stride: stride, out_offset: first_row, residual: false }.record(&mut r);
+            let (heads, kv) = (&self.heads(ix), &self.kv(layer));
+            let Layer { columns, vectors, .. } = layer;
+            norm_rows(&mut r, x, a, layer.attn_norm, d, norm_eps);
+            for (out_offset, part) in layer.proj.with_first_rows() {
+                MatMul { part: *part, x: a, y: proj, out_stride: stride, out_offset, residual: false }.record(&mut r);
             }
-            if let Some(part) = &layer.gates {
-                let out_offset = gates_column(d, &columns);
+            if let Some(part) = layer.gates {
+                let out_offset = gates_column(d, columns);
                 MatMul { part, x: a, y: proj, out_stride: stride, out_offset, residual: false }.record(&mut r);
             }
-            // q, k, v as attention reads them: a buffer and its row stride and column
-            let mut k = (proj, stride, columns.k);
-            let mut v = (proj, stride, columns.v);
-            if self.config.k_shift {
-                let out = r.scratch("k shifted", n * d);
-                token_shift::record(&mut r, heads, proj, columns, layer.shift_rows, token_shift::Which::K, out);
-                k = (out, d, 0);
+            let [q, k, v] = self.record_qkv(&mut r, layer, heads, proj);
+            forget_gate::record(&mut r, heads, proj, columns, vectors, kv);
+            kv_append::record(&mut r, heads, &k, &v, kv);
+            attn_prefill::record(&mut r, heads, &q, kv, o);
+            if let Some(weight_offset) = vectors.out_norm {
+                norm_heads(&mut r, heads, vectors, weight_offset, norm_eps, None, o);
             }
-            if self.config.v_shift {
-                let out = r.scratch("v shifted", n * d);
-                token_shift::record(&mut r, heads, proj, columns, layer.shift_rows, token_shift::Which::V, out);
-                v = (out, d, 0);
+            if columns.gate.is_some() {
+                output_gate::record(&mut r, heads, proj, columns, self.gate_act(), o);
             }
-            let mut q_in = (proj, stride, columns.q);
-            if let (Some(q_norm), Some(k_norm)) = (vectors.q_norm, vectors.k_norm) {
-                let per_head = |(x, in_stride, in_offset), y, w_offset| RmsNorm {
-                    x: Some(x),
-                    y,
-                    weight: vectors.buffer,
-                    w_offset,
-                    rows_per_token: n_heads,
-                    width: head_dim,
-                    in_stride,
-                    in_offset,
-                    out_stride: d,
-                    out_offset: 0,
-                    eps: QK_NORM_EPS,
-                };
-                per_head(q_in, q, q_norm).record(&mut r);
-                q_in = (q, d, 0);
-                let out = r.scratch("k normed", n * d);
-                per_head(k, out, k_norm).record(&mut r);
-                k = (out, d, 0);
+            for (out_offset, part) in layer.attn_output.with_first_rows() {
+                MatMul { part: *part, x: o, y: x, out_stride: d, out_offset, residual: true }.record(&mut r);
             }
-            forget_gate::record(&mut r, heads, kv, proj, columns, vectors, decay(self.config.forget_gate));
-            kv_append::record(&mut r, heads, kv, k, v);
-            attn_prefill::record(&mut r, heads, kv, q_in, o);
-            if let Some(w_offset) = vectors.out_norm {
-                rms_norm::RmsNorm {
-                    x: None,
-                    y: o,
-                    weight: vectors.buffer,
-                    w_offset,
-                    rows_per_token: n_heads,
-                    width: head_dim,
-                    in_stride: d,
-                    in_offset: 0,
-                    out_stride: d,
-                    out_offset: 0,
-                    eps,
-                }
-                .record(&mut r);
-            }
-            if let Some(gate) = activation(self.config.output_gate) {
-                output_gate::record(&mut r, heads, proj, columns, o, gate);
-            }
-            for (first_row, part) in layer.attn_output.with_first_rows() {
-                MatMul { part, x: o, y: x, out_stride: d, out_offset: first_row, residual: true }.record(&mut r);
-            }
-            rows(x, a, layer.ffn_norm, eps).record(&mut r);
-            let mut offset = 0;
-            for part in &layer.gate_up.parts {
+            norm_rows(&mut r, x, a, layer.ffn_norm, d, norm_eps);
+            for (first_row, part) in layer.gate_up.with_first_rows() {
                 let gate_up = r.scratch("gate up", n * part.n_rows);
-                MatMul { part, x: a, y: gate_up, out_stride: part.n_rows, out_offset: 0, residual: false }.record(&mut r);
-                silu_gate::record(&mut r, gate_up, act, part.n_rows / 2, intermediate, offset);
-                offset += part.n_rows / 2;
+                MatMul { part: *part, x: a, y: gate_up, out_stride: part.n_rows, out_offset: 0, residual: false }.record(&mut r);
+                silu_gate::record(&mut r, gate_up, act, part.n_rows / 2, intermediate, first_row / 2);
             }
-            for (first_row, part) in layer.down.with_first_rows() {
-                MatMul { part, x: act, y: x, out_stride: d, out_offset: first_row, residual: true }.record(&mut r);
+            for (out_offset, part) in layer.down.with_first_rows() {
+                MatMul { part: *part, x: act, y: x, out_stride: d, out_offset, residual: true }.record(&mut r);
             }
         }
         match self.scores.filter(|_| scores) {
             None => self.record_last_logits(&mut r, x),
             Some(y) => {
                 r.for_logits();
-                rows(x, a, self.norm, eps).record(&mut r);
+                norm_rows(&mut r, x, a, self.norm, d, norm_eps);
                 for (out_offset, part) in self.head.with_first_rows() {
-                    MatMul { part, x: a, y, out_stride: self.config.vocab, out_offset, residual: false }.record(&mut r);
+                    MatMul { part: *part, x: a, y, out_stride: self.config.vocab, out_offset, residual: false }.record(&mut r);
                 }
             }
         }
         r.finish()
+    }
+
+    /// Shift and norm of q, k and v: where attention finds each.
+    fn record_qkv(&self, r: &mut Recorder<'_>, layer: &Layer, heads: &Heads, proj: BufferId) -> [Rows; 3] {
+        let (d, n) = (self.config.hidden, self.chunk);
+        let Layer { columns, vectors, shift_rows, .. } = layer;
+        let column = |column| Rows { buffer: proj, stride: columns.stride, column };
+        let own = |buffer| Rows { buffer, stride: d, column: 0 };
+        let [mut q, mut k, mut v] = [columns.q, columns.k, columns.v].map(column);
+        if columns.k_shift.is_some() {
+            let y = r.scratch("k shifted", n * d);
+            token_shift::record(r, heads, proj, columns, token_shift::Which::K, *shift_rows, y);
+            k = own(y);
+        }
+        if columns.v_shift.is_some() {
+            let y = r.scratch("v shifted", n * d);
+            token_shift::record(r, heads, proj, columns, token_shift::Which::V, *shift_rows, y);
+            v = own(y);
+        }
+        for (rows, weight_offset, name) in [(&mut q, vectors.q_norm, "q"), (&mut k, vectors.k_norm, "k normed")] {
+            if let Some(weight_offset) = weight_offset {
+                let y = r.scratch(name, n * d);
+                norm_heads(r, heads, vectors, weight_offset, QK_NORM_EPS, Some(*rows), y);
+                *rows = own(y);
+            }
+        }
+        [q, k, v]
+    }
+
+    fn gate_act(&self) -> GateAct {
+        match self.config.output_gate {
+            Some(OutputGate::Silu) => GateAct::Silu,
+            _ => GateAct::Sigmoid,
+        }
     }
 
     fn record_embedding(&self, r: &mut Recorder<'_>, x: BufferId) {
@@ -288,35 +259,44 @@ impl Fox {
 
     fn record_last_logits(&self, r: &mut Recorder<'_>, x: BufferId) {
         r.for_logits();
-        let norm = Some((self.norm, self.config.norm_eps));
-        for (out_offset, part) in self.head.with_first_rows() {
-            MatVec { part, x, y: self.logits, out_offset, norm, gates: None, epilogue: Epilogue::Store, last_row: true }.record(r);
+        let norm = Some(Norm { weight: self.norm, eps: self.config.norm_eps });
+        for (first_row, part) in self.head.with_first_rows() {
+            MatVec { norm, last_row: true, ..store(part, x, self.logits, first_row) }.record(r);
         }
     }
 }
 
-fn residual(part: &Part, x: BufferId, y: BufferId, out_offset: usize) -> MatVec<'_> {
-    MatVec { part, x, y, out_offset, norm: None, gates: None, epilogue: Epilogue::Residual, last_row: false }
+/// A plain product, to be refined.
+fn store(part: &Part, x: BufferId, y: BufferId, out_offset: usize) -> MatVec {
+    MatVec { part: *part, x, y, out_offset, norm: None, gates: None, epilogue: Epilogue::Store, last_row: false }
+}
+
+/// The norm over d of every token's row.
+fn norm_rows(r: &mut Recorder<'_>, x: BufferId, y: BufferId, weight: BufferId, d: usize, eps: f32) {
+    let own = |buffer| rms_norm::Rows { buffer, stride: d, offset: 0 };
+    let weight = r.whole(weight);
+    RmsNorm { x: Some(own(x)), y: own(y), weight, weight_offset: 0, rows_per_token: 1, width: d, eps }.record(r);
+}
+
+/// The norm of each head's channels; in place on `y` without an `x`.
+fn norm_heads(
+    r: &mut Recorder<'_>,
+    heads: &Heads,
+    vectors: &Vectors,
+    weight_offset: usize,
+    eps: f32,
+    x: Option<Rows>,
+    y: BufferId,
+) {
+    let x = x.map(|x| rms_norm::Rows { buffer: x.buffer, stride: x.stride, offset: x.column });
+    let y = rms_norm::Rows { buffer: y, stride: heads.d(), offset: 0 };
+    let weight = r.whole(vectors.buffer);
+    RmsNorm { x, y, weight, weight_offset, rows_per_token: heads.n_heads, width: heads.head_dim, eps }.record(r);
 }
 
 /// The gate rows sit behind the d-wide ones.
 fn gates_column(d: usize, columns: &Proj) -> usize {
     columns.gate.unwrap_or(columns.v) + d
-}
-
-fn decay(gate: ForgetGate) -> attention::Decay {
-    match gate {
-        ForgetGate::Full => attention::Decay::Full,
-        ForgetGate::BiasOnly => attention::Decay::Bias,
-        ForgetGate::None => attention::Decay::None,
-    }
-}
-
-fn activation(gate: Option<OutputGate>) -> Option<attention::Activation> {
-    gate.map(|gate| match gate {
-        OutputGate::Sigmoid => attention::Activation::Sigmoid,
-        OutputGate::Silu => attention::Activation::Silu,
-    })
 }
 
 /// Declares buffers and takes down what is wanted.
@@ -328,9 +308,9 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    fn rows(&self, name: String, n_rows: usize) -> Rows {
+    fn rows(&self, name: String, n_rows: usize) -> TensorRows {
         let ty = (self.type_of)(&name);
-        Rows { name, n_rows, ty }
+        TensorRows { name, n_rows, ty }
     }
 
     fn matrix(&mut self, label: &str, tensor: &str, n_rows: usize, k: usize) -> Matrix {
@@ -349,12 +329,12 @@ impl Load<'_> {
     }
 
     fn layer(&mut self, ix: usize, n_pages: usize, kv_f16: bool) -> Layer {
-        let Config { hidden: d, intermediate, n_heads, head_dim, .. } = *self.config;
+        let Config { hidden: d, intermediate, head_dim, n_heads, .. } = *self.config;
         let name = |tensor: &str| format!("blk.{ix}.{tensor}.weight");
         let attn_norm = self.vector(&name("attn_norm"), d);
         let stacked = ["attn_q", "attn_k", "attn_v", "attn_gate"];
         let n_stacked = if self.config.output_gate.is_some() { 4 } else { 3 };
-        let rows: Vec<Rows> = stacked[..n_stacked].iter().map(|tensor| self.rows(name(tensor), d)).collect();
+        let rows: Vec<TensorRows> = stacked[..n_stacked].iter().map(|tensor| self.rows(name(tensor), d)).collect();
         let proj = Matrix::stack(self.program, &mut self.wanted, &format!("blk.{ix}.proj"), &rows, d);
         let (gates, columns) = self.gates(ix, n_stacked * d);
         let vectors = self.vectors(ix);
@@ -363,7 +343,7 @@ impl Load<'_> {
         let pair = ["ffn_gate", "ffn_up"].map(|tensor| self.rows(name(tensor), intermediate));
         let gate_up = Matrix::pairs(self.program, &mut self.wanted, &format!("blk.{ix}.gate_up"), pair, d);
         let down = self.matrix(&format!("blk.{ix}.down"), &name("ffn_down"), d, intermediate);
-        let row_words = if kv_f16 { head_dim / 2 } else { head_dim };
+        let row_words = Kv::row_words(head_dim, kv_f16);
         let mut state = |what: &str, words| self.program.buffer(format!("blk.{ix}.{what}"), words, Role::State);
         Layer {
             attn_norm,
@@ -385,11 +365,7 @@ impl Load<'_> {
     /// The H-wide rows behind `wide` columns of d-wide ones: forget gate, k shift, v shift, those that the model has.
     fn gates(&mut self, ix: usize, wide: usize) -> (Option<Part>, Proj) {
         let Config { hidden: d, n_heads, forget_gate, k_shift, v_shift, .. } = *self.config;
-        let present = [
-            ("attn_fgate", forget_gate == ForgetGate::Full),
-            ("attn_k_shift", k_shift),
-            ("attn_v_shift", v_shift),
-        ];
+        let present = [("attn_fgate", forget_gate == ForgetGate::Full), ("attn_k_shift", k_shift), ("attn_v_shift", v_shift)];
         let n_rows = present.iter().filter(|(_, on)| *on).count() * n_heads;
         let data = (n_rows > 0).then(|| self.program.buffer(format!("blk.{ix}.gates"), n_rows * d, Role::Weight));
         let mut at = 0;

@@ -53,10 +53,9 @@ impl Pages {
         }
         let first = self.n_columns;
         self.n_columns = columns;
-        let column = self.n_layers * self.n_heads;
-        let ids = (first..columns).flat_map(|page| {
-            (0..column).map(move |at| (page, at % self.n_heads)).map(|(page, head)| (page * self.n_heads + head) as u32)
-        });
+        // Layer by layer, head by head: the same ids in every layer, each layer's pool being its own.
+        let (heads, column) = (self.n_heads, self.n_layers * self.n_heads);
+        let ids = (first * column..columns * column).map(|ix| (ix / column * heads + ix % heads) as u32);
         Some((first * column, ids.collect()))
     }
 
@@ -99,7 +98,8 @@ mod tests {
         }
         assert_eq!(pages.n_tokens(), 259);
         for layer in 0..3 {
-            let mut seen: Vec<u32> = (0..5).flat_map(|page| (0..4).map(move |head| (page * 3 + layer) * 4 + head)).map(|ix| table[ix]).collect();
+            let mut seen: Vec<u32> =
+                (0..5).flat_map(|page| (0..4).map(move |head| (page * 3 + layer) * 4 + head)).map(|ix| table[ix]).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..20).collect::<Vec<_>>(), "layer {layer}");
         }

@@ -3,7 +3,7 @@
 //! Rows with a common input are stacked in one matrix so that one dispatch makes them all. A matrix is cut in parts of at most
 //! 128 MiB (WebGPU's default binding) and where the element type changes.
 
-use crate::graph::{BufferId, MAX_BINDING_WORDS, Program, Role};
+use crate::graph::{BufferId, Program, Role};
 use crate::kernel::layout::{Part, WeightType};
 
 /// Rows of one tensor that lie together in one part.
@@ -54,18 +54,13 @@ pub struct Matrix {
 }
 
 /// A tensor of a stack: canonical name, rows, element type.
-pub struct Rows {
+pub struct TensorRows {
     /// Canonical name.
     pub name: String,
     /// Rows.
     pub n_rows: usize,
     /// Element type in memory.
     pub ty: WeightType,
-}
-
-/// Rows of `k` elements that fit in one binding, an even number so that packed f16 scales never share a word.
-fn rows_per_part(ty: WeightType, k: usize) -> usize {
-    (MAX_BINDING_WORDS / ty.data_words(1, k).max(1)).max(2) & !1
 }
 
 fn part(program: &mut Program, name: &str, ty: WeightType, n_rows: usize, k: usize) -> Part {
@@ -77,13 +72,13 @@ fn part(program: &mut Program, name: &str, ty: WeightType, n_rows: usize, k: usi
 
 impl Matrix {
     /// Stacks tensors of width `k`, one after the other.
-    pub fn stack(program: &mut Program, wanted: &mut Vec<Wanted>, name: &str, tensors: &[Rows], k: usize) -> Self {
+    pub fn stack(program: &mut Program, wanted: &mut Vec<Wanted>, name: &str, tensors: &[TensorRows], k: usize) -> Self {
         // Runs of rows of one type, cut to the binding limit.
         let mut sizes: Vec<(WeightType, usize)> = Vec::new();
         for tensor in tensors {
             let mut left = tensor.n_rows;
             while left > 0 {
-                let limit = rows_per_part(tensor.ty, k);
+                let limit = tensor.ty.max_rows(k);
                 match sizes.last_mut() {
                     Some((ty, rows)) if *ty == tensor.ty && *rows < limit => {
                         let taken = left.min(limit - *rows);
@@ -104,7 +99,7 @@ impl Matrix {
                     (ix, at_row) = (ix + 1, 0);
                 }
                 let n_rows = (tensor.n_rows - first_row).min(parts[ix].n_rows - at_row);
-                segments.push(Segment { first_row, n_rows, part: parts[ix].clone(), at_row });
+                segments.push(Segment { first_row, n_rows, part: parts[ix], at_row });
                 (first_row, at_row) = (first_row + n_rows, at_row + n_rows);
             }
             wanted.push(Wanted { name: tensor.name.clone(), shape: vec![tensor.n_rows, k], place: Place::Rows(segments) });
@@ -114,15 +109,21 @@ impl Matrix {
 
     /// Stacks two tensors of the same size and type so that each part holds rows a..b of the first, then a..b of the second: a
     /// gated product finds both rows of a pair in one part.
-    pub fn pairs(program: &mut Program, wanted: &mut Vec<Wanted>, name: &str, [first, second]: [Rows; 2], k: usize) -> Self {
+    pub fn pairs(
+        program: &mut Program,
+        wanted: &mut Vec<Wanted>,
+        name: &str,
+        [first, second]: [TensorRows; 2],
+        k: usize,
+    ) -> Self {
         let (n, ty) = (first.n_rows, first.ty);
-        let step = (rows_per_part(ty, k) / 2).max(2) & !1;
+        let step = (ty.max_rows(k) / 2).max(2) & !1;
         let (mut parts, mut places) = (Vec::new(), [Vec::new(), Vec::new()]);
         for first_row in (0..n).step_by(step) {
             let n_rows = step.min(n - first_row);
             let part = part(program, name, ty, 2 * n_rows, k);
             for (place, at_row) in places.iter_mut().zip([0, n_rows]) {
-                place.push(Segment { first_row, n_rows, part: part.clone(), at_row });
+                place.push(Segment { first_row, n_rows, part, at_row });
             }
             parts.push(part);
         }
@@ -145,11 +146,12 @@ impl Matrix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::MAX_BINDING_WORDS;
 
     #[test]
     fn a_head_of_294_mib_is_cut_in_parts_within_the_binding_limit() {
         let (mut program, mut wanted) = (Program::default(), Vec::new());
-        let rows = Rows { name: "output.weight".into(), n_rows: 50_257, ty: WeightType::F32 };
+        let rows = TensorRows { name: "output.weight".into(), n_rows: 50_257, ty: WeightType::F32 };
         let matrix = Matrix::stack(&mut program, &mut wanted, "head", &[rows], 1536);
         assert_eq!(matrix.parts.len(), 3);
         assert!(program.buffers.iter().all(|buffer| buffer.words <= MAX_BINDING_WORDS));
@@ -161,7 +163,7 @@ mod tests {
     #[test]
     fn tensors_of_two_types_land_in_two_parts() {
         let (mut program, mut wanted) = (Program::default(), Vec::new());
-        let rows = |name: &str, ty| Rows { name: name.into(), n_rows: 64, ty };
+        let rows = |name: &str, ty| TensorRows { name: name.into(), n_rows: 64, ty };
         let tensors = [rows("q", WeightType::Q4_0), rows("k", WeightType::Q4_0), rows("v", WeightType::F16)];
         let matrix = Matrix::stack(&mut program, &mut wanted, "proj", &tensors, 64);
         assert_eq!(matrix.with_first_rows().map(|(first, part)| (first, part.n_rows)).collect::<Vec<_>>(), [(0, 128), (128, 64)]);

@@ -83,10 +83,16 @@ impl Model {
         let chunk = chunk.min(context);
         let tokenizer = checkpoint.tokenizer.take().map(|json| Tokenizer::from_json(&file, &json)).transpose()?;
         if let Some(tokenizer) = tokenizer.as_ref().filter(|tokenizer| tokenizer.vocab_size() > config.vocab) {
-            return Err(Error::format(&file, "tokenizer", format!("at most {} ids (vocab_size)", config.vocab), tokenizer.vocab_size()));
+            return Err(Error::format(
+                &file,
+                "tokenizer",
+                format!("at most {} ids (vocab_size)", config.vocab),
+                tokenizer.vocab_size(),
+            ));
         }
 
-        let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
+        let types: HashMap<&str, TensorType> =
+            checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
         let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
         let max_pages = context.div_ceil(PAGE);
         let pages = Pages::new(config.n_layers, config.n_heads, max_pages);
@@ -125,7 +131,8 @@ fn in_memory(ty: TensorType) -> WeightType {
 
 /// Pairs each wanted tensor with the checkpoint's, in file order; reports everything missing, left over or of another shape.
 fn match_tensors(file: &str, wanted: Vec<Wanted>, checkpoint: &Checkpoint) -> Result<Vec<(usize, Wanted)>> {
-    let mut by_name: HashMap<&str, usize> = checkpoint.tensors.iter().enumerate().map(|(ix, tensor)| (tensor.name.as_str(), ix)).collect();
+    let mut by_name: HashMap<&str, usize> =
+        checkpoint.tensors.iter().enumerate().map(|(ix, tensor)| (tensor.name.as_str(), ix)).collect();
     let (mut moves, mut problems) = (Vec::new(), Vec::new());
     for want in wanted {
         match by_name.remove(want.name.as_str()) {
@@ -210,15 +217,25 @@ fn pieces(segment: &Segment, rows_per_piece: usize) -> impl Iterator<Item = (&Se
 
 fn floats(checkpoint: &Checkpoint, ix: usize, bytes: &[u8]) -> Result<Vec<f32>> {
     let tensor = &checkpoint.tensors[ix];
-    let values = to_f32(tensor.ty, bytes);
+    let mut values = Vec::new();
+    to_f32(tensor.ty, bytes, &mut values);
     match values.iter().find(|value| !value.is_finite()) {
         None => Ok(values),
-        Some(value) => Err(Error::NotFinite { place: format!("{}: {}", checkpoint.file_name(), tensor.origin), got: value.to_string() }),
+        Some(value) => {
+            Err(Error::NotFinite { place: format!("{}: {}", checkpoint.file_name(), tensor.origin), got: value.to_string() })
+        }
     }
 }
 
 /// Repacks whole rows for the kernels and writes them behind `first` rows of the segment.
-fn write_rows(checkpoint: &Checkpoint, ix: usize, bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) -> Result<()> {
+fn write_rows(
+    checkpoint: &Checkpoint,
+    ix: usize,
+    bytes: &[u8],
+    segment: &Segment,
+    first: usize,
+    device: &mut Device,
+) -> Result<()> {
     let Segment { part, at_row, .. } = segment;
     let (mut data, mut scales) = (Vec::new(), Vec::new());
     if checkpoint.tensors[ix].ty == TensorType::BF16 {

@@ -40,12 +40,12 @@ impl Model {
         &self.config
     }
 
-    /// Its tokenizer.
+    /// Its tokenizer; `action` names the call that needs one.
     ///
     /// # Errors
     /// [`Error::NoTokenizer`].
-    pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { file: self.file.clone(), action: "text" })
+    pub fn tokenizer(&self, action: &'static str) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { file: self.file.clone(), action })
     }
 
     /// The adapter's name, or `cpu`.

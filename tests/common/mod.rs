@@ -21,3 +21,12 @@ pub fn gpus() -> Vec<Gpu> {
     };
     found.into_iter().map(|info| open(info.name)).collect()
 }
+
+/// Whether tests with a GPU run at all: `KITFOX_NO_GPU=1` says that there is none, and the output says so.
+pub fn gpu_expected() -> bool {
+    let none = std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1");
+    if none {
+        println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+    }
+    !none
+}
