@@ -103,3 +103,24 @@ test('the page tells a failed load in a sentence and works with the next model',
   assert.equal(await error(), '');
   assert.deepEqual(complaints, []);
 });
+
+test('a device that the system takes is a typed error, not a hang, and the next load works', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/blank`);
+  const session = await browser.target().createCDPSession();
+  await page.exposeFunction('crashGpuProcess', () => session.send('Browser.crashGpuProcess'));
+  const run = async (Kitfox, { collect, fails }) => {
+    const load = () => Kitfox.load('/models/demo.gguf', { device: 'gpu' });
+    const fox = await load();
+    const generation = fox.generate('The fox', { maxTokens: 1000 });
+    await generation.next();
+    void crashGpuProcess();
+    const messages = [await fails(collect(generation)), await fails(collect(fox.generate('The fox')))];
+    fox.dispose();
+    const { summary } = await collect((await load()).generate('The fox', { maxTokens: 2 }));
+    return { messages, tokens: summary.tokens };
+  };
+  const { messages, tokens } = await inPage(page, run);
+  for (const message of messages) assert.match(message, /^device-lost: gpu device lost/);
+  assert.equal(tokens, 2);
+  assert.deepEqual(complaints, []);
+});
