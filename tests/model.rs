@@ -79,7 +79,8 @@ fn a_refused_call_leaves_the_sequence_as_it_was() {
 #[test]
 fn a_context_or_chunk_that_cannot_be_is_refused_before_any_weight_is_read() {
     for (context, chunk) in [(Some(0), None), (Some((1 << 18) + 1), None), (None, Some(0)), (None, Some(4096))] {
-        let refused = load("fox_pro", LoadOptions { context, chunk, device: DeviceChoice::Cpu, ..Default::default() }).err().unwrap();
+        let refused =
+            load("fox_pro", LoadOptions { context, chunk, device: DeviceChoice::Cpu, ..Default::default() }).err().unwrap();
         assert!(matches!(refused, Error::Argument { .. }), "{refused}");
     }
     // 2^18 tokens of 256 channels in f32: 256 MiB of keys a layer.
