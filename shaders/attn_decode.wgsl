@@ -62,11 +62,11 @@ fn gate(head: u32) -> vec2<u32> {
 // α·y[t−1] + (1 − α)·y[t] for the four channels from c of k (which = 0) or v (1); leaves y[t] for the next token.
 fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
   let width = params.n_heads * HEAD_DIM;
-  let old = (step.shift_in * 2u + which) * width + c;
-  let new = (step.shift_out * 2u + which) * width + c;
+  let start = (step.shift_in * 2u + which) * width + c;
+  let to = (step.shift_out * 2u + which) * width + c;
   var before = vec4<f32>(0.0); // before the first token
-  if (step.pos > 0u) { before = vec4<f32>(shift_rows[old], shift_rows[old + 1u], shift_rows[old + 2u], shift_rows[old + 3u]); }
-  for (var n = 0u; n < 4u; n++) { shift_rows[new + n] = now[n]; }
+  if (step.pos > 0u) { before = vec4<f32>(shift_rows[start], shift_rows[start + 1u], shift_rows[start + 2u], shift_rows[start + 3u]); }
+  for (var n = 0u; n < 4u; n++) { shift_rows[to + n] = now[n]; }
   let alpha = 1.0 / (1.0 + exp(-proj[gate_column + c / HEAD_DIM]));
   return alpha * before + (1.0 - alpha) * now;
 }
@@ -74,11 +74,11 @@ fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
 
 #ifdef QK_NORM
 // The four channels from c (in the head: 4·lane) of the row that starts at raw[from], normed with the weights at `weight`.
-fn normed(from: u32, lane: u32, weight: u32) -> vec4<f32> {
+fn normed(start: u32, lane: u32, weight: u32) -> vec4<f32> {
   var squares = 0.0;
-  for (var c = 0u; c < WIDTH; c++) { squares += dot(raw[from + c], raw[from + c]); }
+  for (var c = 0u; c < WIDTH; c++) { squares += dot(raw[start + c], raw[start + c]); }
   let w = weight + 4u * lane;
-  return raw[from + lane] * inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps)
+  return raw[start + lane] * inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps)
     * vec4<f32>(vectors[w], vectors[w + 1u], vectors[w + 2u], vectors[w + 3u]);
 }
 #endif
@@ -210,12 +210,12 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   let to = (head * MAX_SPLITS + split) * (2u + HEAD_DIM);
   if (lane < WIDTH) {
 #ifdef KV_F16
-    let from = lane % 2u * PAGE + lane / 2u;
+    let start = lane % 2u * PAGE + lane / 2u;
 #else
-    let from = lane;
+    let start = lane;
 #endif
     var sum = vec4<f32>(0.0);
-    for (var n = 0u; n < PAGE; n += ROW) { sum += sums[from + n]; }
+    for (var n = 0u; n < PAGE; n += ROW) { sum += sums[start + n]; }
     for (var n = 0u; n < 4u; n++) { partials[to + 2u + 4u * lane + n] = sum[n]; }
   }
   if (lane == 0u) {

@@ -21,17 +21,17 @@ var<workgroup> merged: array<f32, HEAD_DIM>;
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
   let row = 2u + HEAD_DIM;
-  let from = head * MAX_SPLITS * row;
-  var highest = partials[from];
-  for (var s = 1u; s < step.n_splits; s++) { highest = max(highest, partials[from + s * row]); }
+  let start = head * MAX_SPLITS * row;
+  var highest = partials[start];
+  for (var s = 1u; s < step.n_splits; s++) { highest = max(highest, partials[start + s * row]); }
   var total = 0.0;
   for (var s = 0u; s < step.n_splits; s++) {
-    total += exp(partials[from + s * row] - highest) * partials[from + s * row + 1u];
+    total += exp(partials[start + s * row] - highest) * partials[start + s * row + 1u];
   }
   for (var c = lane; c < HEAD_DIM; c += INVOCATIONS) {
     var sum = 0.0;
     for (var s = 0u; s < step.n_splits; s++) {
-      sum += exp(partials[from + s * row] - highest) * partials[from + s * row + 2u + c];
+      sum += exp(partials[start + s * row] - highest) * partials[start + s * row + 2u + c];
     }
     merged[c] = sum / total;
   }

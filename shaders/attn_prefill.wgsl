@@ -35,9 +35,9 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   let lam = lam_pages[slot_of(i, head)];
   var query: array<vec4<f32>, WIDTH>;
   var sums: array<vec4<f32>, WIDTH>;
-  let from = t * params.q_stride + params.q_column + head * HEAD_DIM;
+  let start = t * params.q_stride + params.q_column + head * HEAD_DIM;
   for (var c = 0u; c < WIDTH; c++) {
-    let at = from + 4u * c;
+    let at = start + 4u * c;
     query[c] = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]) * params.scale;
     sums[c] = vec4<f32>(0.0);
   }

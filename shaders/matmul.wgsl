@@ -1,6 +1,7 @@
 // y[t, out_offset + r] = Σ_c W[r, c] · x[t, c]; RESIDUAL adds to y
-// A workgroup makes TILE × TILE outputs with 8 × 8 invocations of SIDE × SIDE each, SIDE = TILE / 8. It brings 16 columns of
-// TILE rows of W (dequantized) and of x into workgroup memory at a time. Rows of W on x, tokens on y.
+// A workgroup of 8 × 8 invocations makes TILE rows × TILE tokens: 64 (WIDE) or 32. It brings 16 columns of W (dequantized) and of
+// x into workgroup memory at a time. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
+// each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
 #import weights
 
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [tokens, k/4]
@@ -15,17 +16,44 @@ struct Params {
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 
-const SIDE = TILE / 8u;
 const DEPTH = 4u; // vec4 columns of a tile
-const FILL = TILE * DEPTH / 64u; // vec4s of a tile that each invocation brings
+const QUADS = TILE / 4u;
 
-var<workgroup> w_tile: array<vec4<f32>, TILE * DEPTH>; // [TILE, DEPTH], see place()
-var<workgroup> x_tile: array<vec4<f32>, TILE * DEPTH>;
+var<workgroup> w_tile: array<vec4<f32>, 4u * DEPTH * QUADS>; // [16 columns, QUADS]: four rows each
+var<workgroup> x_tile: array<vec4<f32>, TILE * DEPTH>; // [TILE tokens, DEPTH]: four columns each
 
-// Where column c of a tile's row lies. The columns of a row are swapped by the row's number, so that 8 adjacent rows at one
-// column, which the invocations read together, lie in 8 different bank groups of workgroup memory.
-fn place(row: u32, c: u32) -> u32 {
-  return row * DEPTH + (c ^ ((row >> 1u) & 3u));
+fn load_w(row: u32, c: u32) -> vec4<f32> {
+  if (row >= params.n_rows || c >= params.k / 4u) { return vec4<f32>(); }
+  return weights4(row, c, params.k);
+}
+
+// Four rows at four columns, a column each.
+fn columns(c: u32, quad: u32) -> mat4x4<f32> {
+  let at = c * 4u * QUADS + quad;
+  return mat4x4<f32>(w_tile[at], w_tile[at + QUADS], w_tile[at + 2u * QUADS], w_tile[at + 3u * QUADS]);
+}
+
+fn add(sum: vec4<f32>, w: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
+  return fma(w[3], vec4<f32>(a.w), fma(w[2], vec4<f32>(a.z), fma(w[1], vec4<f32>(a.y), fma(w[0], vec4<f32>(a.x), sum))));
+}
+
+fn store(row: u32, to: u32, sum: f32) {
+  if (row < params.n_rows) {
+#ifdef RESIDUAL
+    y[to + row] += sum;
+#else
+    y[to + row] = sum;
+#endif
+  }
+}
+
+fn store4(row: u32, token: u32, sum: vec4<f32>) {
+  if (token >= step.n_tokens) { return; }
+  let to = token * params.out_stride + params.out_offset;
+  store(row, to, sum.x);
+  store(row + 1u, to, sum.y);
+  store(row + 2u, to, sum.z);
+  store(row + 3u, to, sum.w);
 }
 
 @compute @workgroup_size(64)
@@ -33,56 +61,99 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let first_row = group.x * TILE;
   let first_token = group.y * TILE;
   let n_columns = params.k / 4u;
-  // Outputs: rows first_row + r + 8i, tokens first_token + t + 8j.
+  let n_tokens = step.n_tokens - first_token; // of this tile, or more
   let r = local % 8u;
   let t = local / 8u;
-  let n_tokens = step.n_tokens - first_token; // of this tile, or more
-  var sums: array<array<f32, SIDE>, SIDE>;
+  var s0 = vec4<f32>();
+  var s1 = vec4<f32>();
+  var s2 = vec4<f32>();
+  var s3 = vec4<f32>();
+#ifdef WIDE
+  var s4 = vec4<f32>();
+  var s5 = vec4<f32>();
+  var s6 = vec4<f32>();
+  var s7 = vec4<f32>();
+  var u0 = vec4<f32>(); // the rows 32 further on
+  var u1 = vec4<f32>();
+  var u2 = vec4<f32>();
+  var u3 = vec4<f32>();
+  var u4 = vec4<f32>();
+  var u5 = vec4<f32>();
+  var u6 = vec4<f32>();
+  var u7 = vec4<f32>();
+#endif
   for (var column = 0u; column < n_columns; column += DEPTH) {
-    for (var i = 0u; i < FILL; i += 1u) {
-      let at = i * 64u + local;
+    for (var at = local; at < QUADS * DEPTH; at += 64u) {
+      let c = at % DEPTH;
+      let quad = at / DEPTH;
+      let row = first_row + quad * 4u;
+      let rows = transpose(mat4x4<f32>(
+        load_w(row, column + c), load_w(row + 1u, column + c), load_w(row + 2u, column + c), load_w(row + 3u, column + c),
+      ));
+      let to = c * 4u * QUADS + quad;
+      w_tile[to] = rows[0];
+      w_tile[to + QUADS] = rows[1];
+      w_tile[to + 2u * QUADS] = rows[2];
+      w_tile[to + 3u * QUADS] = rows[3];
+    }
+    for (var at = local; at < TILE * DEPTH; at += 64u) {
       let c = column + at % DEPTH;
-      let row = first_row + at / DEPTH;
       let token = first_token + at / DEPTH;
-      var w4 = vec4<f32>();
-      var x4 = vec4<f32>();
-      if (c < n_columns) {
-        if (row < params.n_rows) { w4 = weights4(row, c, params.k); }
-        if (token < step.n_tokens) { x4 = x[token * n_columns + c]; }
-      }
-      let to = place(at / DEPTH, at % DEPTH);
-      w_tile[to] = w4;
-      x_tile[to] = x4;
+      var value = vec4<f32>();
+      if (c < n_columns && token < step.n_tokens) { value = x[token * n_columns + c]; }
+      x_tile[at] = value;
     }
     workgroupBarrier();
     for (var c = 0u; c < DEPTH; c += 1u) {
-      var ws: array<vec4<f32>, SIDE>;
-      for (var i = 0u; i < SIDE; i += 1u) { ws[i] = w_tile[place(r + 8u * i, c)]; }
-      for (var j = 0u; j < SIDE; j += 1u) {
-        // The same for the whole workgroup: a short last tile costs only the tokens that it has.
-        if (8u * j < n_tokens) {
-          let a = x_tile[place(t + 8u * j, c)];
-          for (var i = 0u; i < SIDE; i += 1u) {
-            let w = ws[i];
-            sums[j][i] = fma(a.w, w.w, fma(a.z, w.z, fma(a.y, w.y, fma(a.x, w.x, sums[j][i]))));
-          }
-        }
+      let at = t * DEPTH + c;
+      let w = columns(c, r);
+      s0 = add(s0, w, x_tile[at]);
+#ifdef WIDE
+      let v = columns(c, r + 8u);
+      u0 = add(u0, v, x_tile[at]);
+#endif
+      // The same for the whole workgroup: a short tile costs only about the tokens that it has.
+      if (n_tokens > 8u) {
+        s1 = add(s1, w, x_tile[at + 8u * DEPTH]);
+        s2 = add(s2, w, x_tile[at + 16u * DEPTH]);
+        s3 = add(s3, w, x_tile[at + 24u * DEPTH]);
+#ifdef WIDE
+        u1 = add(u1, v, x_tile[at + 8u * DEPTH]);
+        u2 = add(u2, v, x_tile[at + 16u * DEPTH]);
+        u3 = add(u3, v, x_tile[at + 24u * DEPTH]);
+      }
+      if (n_tokens > 32u) {
+        s4 = add(s4, w, x_tile[at + 32u * DEPTH]);
+        u4 = add(u4, v, x_tile[at + 32u * DEPTH]);
+        s5 = add(s5, w, x_tile[at + 40u * DEPTH]);
+        u5 = add(u5, v, x_tile[at + 40u * DEPTH]);
+        s6 = add(s6, w, x_tile[at + 48u * DEPTH]);
+        u6 = add(u6, v, x_tile[at + 48u * DEPTH]);
+        s7 = add(s7, w, x_tile[at + 56u * DEPTH]);
+        u7 = add(u7, v, x_tile[at + 56u * DEPTH]);
+#endif
       }
     }
     workgroupBarrier();
   }
-  for (var j = 0u; j < SIDE; j += 1u) {
-    let token = first_token + t + 8u * j;
-    for (var i = 0u; i < SIDE; i += 1u) {
-      let row = first_row + r + 8u * i;
-      if (token < step.n_tokens && row < params.n_rows) {
-        let to = token * params.out_stride + params.out_offset + row;
-#ifdef RESIDUAL
-        y[to] += sums[j][i];
-#else
-        y[to] = sums[j][i];
+  let row = first_row + r * 4u;
+  let token = first_token + t;
+  store4(row, token, s0);
+  store4(row, token + 8u, s1);
+  store4(row, token + 16u, s2);
+  store4(row, token + 24u, s3);
+#ifdef WIDE
+  store4(row, token + 32u, s4);
+  store4(row, token + 40u, s5);
+  store4(row, token + 48u, s6);
+  store4(row, token + 56u, s7);
+  store4(row + 32u, token, u0);
+  store4(row + 32u, token + 8u, u1);
+  store4(row + 32u, token + 16u, u2);
+  store4(row + 32u, token + 24u, u3);
+  store4(row + 32u, token + 32u, u4);
+  store4(row + 32u, token + 40u, u5);
+  store4(row + 32u, token + 48u, u6);
+  store4(row + 32u, token + 56u, u7);
 #endif
-      }
-    }
-  }
 }

@@ -1,8 +1,9 @@
 // y[out_offset + r] = s · Σ_c W[r, c] · w[c] · x[c]; with NORM s = 1 / √(mean(x²) + eps), else s = w = 1
 // RESIDUAL adds to y; SWIGLU stores silu(row r) · (row r + n_rows/2); GATES has f32 rows behind W's, for the same x.
 //
-// LANES adjacent invocations walk a row together, 16 bytes each at a time; each holds ROWS rows, so that a piece of x is read
-// once for all of them. WG / LANES such groups a workgroup. x² is summed on the way: no prologue, one barrier in all.
+// LANES adjacent invocations share four rows and walk them together, a word (Q) or four weights (F) each at a time: their loads
+// of W and of x are adjacent, and a piece of x is read once for four rows. WG / LANES such groups a workgroup.
+// x² is summed on the way: no prologue, one barrier in all. No arrays in registers: not every compiler unrolls.
 #import weights
 
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [k/4]; [tokens, k/4] with LAST_ROW
@@ -23,25 +24,13 @@ struct Params {
   gates_offset: u32, // of gate 0 in y
 }
 @group(0) @binding(8) var<uniform> params: Params;
-#ifdef LAST_ROW
 #import step
-#endif
 
-const GROUPS = WG / LANES;
-const WG_ROWS = GROUPS * ROWS;
-#ifdef W_Q4_0
-const PIECE = 8u; // vec4s of x that 16 bytes of weights meet
-#else
-#ifdef W_Q8_0
-const PIECE = 4u;
-#else
-const PIECE = 1u; // F16 rows may start in the middle of 16 bytes
-#endif
-#endif
+const WG_ROWS = WG / LANES * 4u;
 
-var<workgroup> lane_sums: array<f32, LANES * WG_ROWS>;
+var<workgroup> lane_sums: array<vec4<f32>, WG>;
 #ifdef NORM
-var<workgroup> lane_squares: array<f32, LANES>;
+var<workgroup> lane_squares: array<f32, WG>;
 #endif
 
 // The row of W behind a slot (WG_ROWS a workgroup); past the end the last row, computed and not stored.
@@ -55,27 +44,36 @@ fn row_of(slot: u32) -> u32 {
 #endif
 }
 
-fn dot_piece(row: u32, q: u32, xs: ptr<function, array<vec4<f32>, PIECE>>) -> f32 {
 #ifdef W_Q4_0
-  let at = row * (params.k / 32u) + q;
-  let words = data[at];
-  var sum = dot(low_nibbles(words.x), (*xs)[0]) + dot(low_nibbles(words.x >> 4u), (*xs)[4]);
-  sum += dot(low_nibbles(words.y), (*xs)[1]) + dot(low_nibbles(words.y >> 4u), (*xs)[5]);
-  sum += dot(low_nibbles(words.z), (*xs)[2]) + dot(low_nibbles(words.z >> 4u), (*xs)[6]);
-  sum += dot(low_nibbles(words.w), (*xs)[3]) + dot(low_nibbles(words.w >> 4u), (*xs)[7]);
-  return sum * scale_of(at);
-#else
-#ifdef W_Q8_0
-  let at = row * (params.k / 16u) + q;
-  let words = data[at];
-  var sum = dot(signed_bytes(words.x), (*xs)[0]) + dot(signed_bytes(words.y), (*xs)[1]);
-  sum += dot(signed_bytes(words.z), (*xs)[2]) + dot(signed_bytes(words.w), (*xs)[3]);
-  return sum * scale_of(at >> 1u);
-#else
-  return dot(weights4(row, q, params.k), (*xs)[0]);
-#endif
-#endif
+// Word `at` of a row, whose low nibbles meet four x and whose high nibbles the four x 16 further on.
+fn product(row: u32, at: u32, low: vec4<f32>, high: vec4<f32>) -> f32 {
+  let ix = row * (params.k / 8u) + at;
+  let word = data[ix >> 2u][ix & 3u];
+  return scale_of(ix >> 2u) * (dot(low_nibbles(word), low) + dot(low_nibbles(word >> 4u), high));
 }
+#endif
+
+fn store(slot: u32, sum: f32) {
+  if (slot < params.n_rows) {
+#ifdef RESIDUAL
+    y[params.out_offset + slot] += sum;
+#else
+    y[params.out_offset + slot] = sum;
+#endif
+  }
+}
+
+#ifdef GATES
+fn store_gate(gate: u32, sum: f32) {
+  if (gate < params.n_gates) { y[params.gates_offset + gate] = sum; }
+}
+#endif
+
+#ifdef SWIGLU
+fn store_pair(slot: u32, gate: f32, value: f32) {
+  if (slot < params.n_rows) { y[params.out_offset + slot / 2u] = gate / (1.0 + exp(-gate)) * value; }
+}
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -85,84 +83,99 @@ fn main(
 ) {
   let group = id.x + id.y * n_groups.x;
   let lane = local % LANES;
-  let slot = local / LANES * ROWS; // this invocation's first, of the workgroup's WG_ROWS
   let n_columns = params.k / 4u;
   var x_row = 0u;
 #ifdef LAST_ROW
   x_row = (step.n_tokens - 1u) * n_columns;
 #endif
   var first_slot = group * WG_ROWS;
-  var sums: array<f32, ROWS>;
-  var squares = 0.0;
 #ifdef GATES
   let row_groups = (params.n_rows + WG_ROWS - 1u) / WG_ROWS;
   let is_gates = group >= row_groups;
+  if (is_gates) { first_slot -= row_groups * WG_ROWS; }
+#endif
+  var slot = first_slot + local / LANES * 4u; // the first of four
+  var sums = vec4<f32>();
+  var squares = 0.0;
+#ifdef GATES
   if (is_gates) {
-    first_slot -= row_groups * WG_ROWS;
+    let rows = min(vec4<u32>(slot, slot + 1u, slot + 2u, slot + 3u), vec4<u32>(params.n_gates - 1u)) * n_columns;
     for (var c = lane; c < n_columns; c += LANES) {
       var value = x[x_row + c];
 #ifdef NORM
       squares += dot(value, value);
       value *= norm_weight[c];
 #endif
-      for (var j = 0u; j < ROWS; j += 1u) {
-        sums[j] += dot(gates[min(first_slot + slot + j, params.n_gates - 1u) * n_columns + c], value);
-      }
+      sums += vec4<f32>(
+        dot(gates[rows.x + c], value), dot(gates[rows.y + c], value), dot(gates[rows.z + c], value), dot(gates[rows.w + c], value),
+      );
     }
   } else {
 #endif
-    for (var q = lane; q < n_columns / PIECE; q += LANES) {
-      var xs: array<vec4<f32>, PIECE>;
-      for (var i = 0u; i < PIECE; i += 1u) {
-        let c = q * PIECE + i;
-        let value = x[x_row + c];
+    let rows = vec4<u32>(row_of(slot), row_of(slot + 1u), row_of(slot + 2u), row_of(slot + 3u));
+#ifdef W_Q4_0
+    for (var at = lane; at < n_columns / 2u; at += LANES) {
+      let c = at / 4u * 8u + at % 4u;
+      var low = x[x_row + c];
+      var high = x[x_row + c + 4u];
 #ifdef NORM
-        squares += dot(value, value);
-        xs[i] = value * norm_weight[c];
-#else
-        xs[i] = value;
+      squares += dot(low, low) + dot(high, high);
+      low *= norm_weight[c];
+      high *= norm_weight[c + 4u];
 #endif
-      }
-      for (var j = 0u; j < ROWS; j += 1u) { sums[j] += dot_piece(row_of(first_slot + slot + j), q, &xs); }
+      sums += vec4<f32>(
+        product(rows.x, at, low, high), product(rows.y, at, low, high), product(rows.z, at, low, high), product(rows.w, at, low, high),
+      );
     }
+#else
+    for (var c = lane; c < n_columns; c += LANES) {
+      var value = x[x_row + c];
+#ifdef NORM
+      squares += dot(value, value);
+      value *= norm_weight[c];
+#endif
+      sums += vec4<f32>(
+        dot(weights4(rows.x, c, params.k), value), dot(weights4(rows.y, c, params.k), value),
+        dot(weights4(rows.z, c, params.k), value), dot(weights4(rows.w, c, params.k), value),
+      );
+    }
+#endif
 #ifdef GATES
   }
 #endif
-  for (var j = 0u; j < ROWS; j += 1u) { lane_sums[lane * WG_ROWS + slot + j] = sums[j]; }
+  lane_sums[local] = sums;
 #ifdef NORM
-  if (slot == 0u) { lane_squares[lane] = squares; }
+  lane_squares[local] = squares;
 #endif
   workgroupBarrier();
 
-  // One invocation a row adds the lanes' sums: cheaper than the barriers of a tree.
-  if (local >= WG_ROWS) { return; }
-  var scale = 1.0;
+  // One invocation for four rows adds the lanes' sums, the first ones of the workgroup: cheaper than the barriers of a tree.
+  if (local >= WG / LANES) { return; }
+  let first_lane = local * LANES;
+  sums = lane_sums[first_lane];
+  for (var i = 1u; i < LANES; i += 1u) { sums += lane_sums[first_lane + i]; }
 #ifdef NORM
-  var total = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { total += lane_squares[i]; }
-  scale = inverseSqrt(total / f32(params.k) + params.eps);
+  squares = lane_squares[first_lane];
+  for (var i = 1u; i < LANES; i += 1u) { squares += lane_squares[first_lane + i]; }
+  sums *= inverseSqrt(squares / f32(params.k) + params.eps);
 #endif
-  let row = first_slot + local;
-  var sum = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { sum += lane_sums[i * WG_ROWS + local]; }
-  sum *= scale;
+  slot = first_slot + local * 4u;
 #ifdef GATES
   if (is_gates) {
-    if (row < params.n_gates) { y[params.gates_offset + row] = sum; }
+    store_gate(slot, sums.x);
+    store_gate(slot + 1u, sums.y);
+    store_gate(slot + 2u, sums.z);
+    store_gate(slot + 3u, sums.w);
     return;
   }
 #endif
 #ifdef SWIGLU
-  if ((local & 1u) == 1u || row >= params.n_rows) { return; }
-  var value = 0.0;
-  for (var i = 0u; i < LANES; i += 1u) { value += lane_sums[i * WG_ROWS + local + 1u]; }
-  y[params.out_offset + row / 2u] = sum / (1.0 + exp(-sum)) * value * scale;
+  store_pair(slot, sums.x, sums.y);
+  store_pair(slot + 2u, sums.z, sums.w);
 #else
-  if (row >= params.n_rows) { return; }
-#ifdef RESIDUAL
-  y[params.out_offset + row] += sum;
-#else
-  y[params.out_offset + row] = sum;
-#endif
+  store(slot, sums.x);
+  store(slot + 1u, sums.y);
+  store(slot + 2u, sums.z);
+  store(slot + 3u, sums.w);
 #endif
 }

@@ -25,7 +25,7 @@ pub static MATMUL: Kernel = Kernel {
     uses_step: true,
     flags: &{
         let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
-        [f32, f16, q8_0, q4_0, "RESIDUAL"]
+        [f32, f16, q8_0, q4_0, "RESIDUAL", "WIDE"]
     },
     consts: &["TILE"],
     twin,
@@ -61,7 +61,8 @@ impl MatMul {
         bindings.extend([r.whole(self.x), r.whole(self.y)]);
         // Few rows: more, smaller tiles, or most of the GPU would wait.
         let tile = if part.n_rows < 1024 { 32 } else { 64 };
-        let variant = Variant::new().flag(part.ty.flag()).flag_if(self.residual, "RESIDUAL").constant("TILE", tile);
+        let variant = Variant::new().flag(part.ty.flag()).flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
+        let variant = variant.constant("TILE", tile);
         let params = [part.n_rows as u32, part.k as u32, self.out_stride as u32, self.out_offset as u32];
         let grid = Grid::xy(Extent::Fixed((part.n_rows as u32).div_ceil(tile)), Extent::Tokens { per: tile });
         r.dispatch(&MATMUL, variant, &bindings, &params, grid);

@@ -29,13 +29,16 @@ pub static MATVEC: Kernel = Kernel {
         let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
         [f32, f16, q8_0, q4_0, "NORM", "GATES", "RESIDUAL", "SWIGLU", "LAST_ROW"]
     },
-    consts: &["WG", "LANES", "ROWS"],
+    consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
     cases: cases::cases,
 };
 
 const WG: u32 = 64;
+/// Invocations that share four rows. More would shorten the walk along a row, and lengthen the sum at its end; of 8, 16, 32 and
+/// 64, 8 is best on software adapters (d = 512), while hardware hides its latency with more.
+const LANES: u32 = 16;
 
 /// What happens to the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +103,6 @@ impl MatVec {
         bindings.extend(norm.map(|norm| r.whole(norm.weight)));
         bindings.extend(gates.map(|gates| r.whole(gates.weight)));
         bindings.push(r.whole(self.y));
-        let (lanes, rows) = shape(part);
         let variant = Variant::new()
             .flag(part.ty.flag())
             .flag_if(norm.is_some(), "NORM")
@@ -108,24 +110,16 @@ impl MatVec {
             .flag_if(*epilogue == Epilogue::Residual, "RESIDUAL")
             .flag_if(swiglu, "SWIGLU")
             .flag_if(self.last_row, "LAST_ROW");
-        let variant = variant.constant("WG", WG).constant("LANES", lanes).constant("ROWS", rows);
+        let variant = variant.constant("WG", WG).constant("LANES", LANES);
         let (n_gates, gates_offset) = gates.map_or((0, 0), |gates| (gates.n_gates, gates.out_offset));
         let eps = norm.map_or(0.0, |norm| norm.eps).to_bits();
         let params = [part.n_rows as u32, part.k as u32, self.out_offset as u32, eps, n_gates as u32, gates_offset as u32];
-        let wg_rows = WG / lanes * rows;
+        let wg_rows = WG / LANES * 4;
         let groups = (part.n_rows as u32).div_ceil(wg_rows) + (n_gates as u32).div_ceil(wg_rows);
         r.dispatch(&MATVEC, variant, &bindings, &params, Grid::linear(groups));
     }
 }
 
-/// Invocations that share a row, and rows that each of them holds.
-fn shape(part: &Part) -> (u32, u32) {
-    let lanes = if part.ty == WeightType::Q4_0 { 16 } else { 32 };
-    // Few rows: more workgroups rather than fewer reads of x.
-    (lanes, if part.n_rows < 4096 { 2 } else { 4 })
-}
-
-/// The step's x as it is, and 1 / rms times the weights to multiply it with.
 fn twin(args: &mut Args<'_>) {
     let ty = WeightType::of(|flag| args.has(flag));
     let (n_rows, k, out_offset) = (args.param("n_rows"), args.param("k"), args.param("out_offset"));

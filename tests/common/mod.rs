@@ -1,14 +1,14 @@
 //! What the GPU tests share: every adapter at hand, opened.
 
 #![allow(clippy::panic, reason = "a helper of tests fails as tests do")]
+#![allow(dead_code, reason = "each test program uses some of these")]
 
 use kitfox::gpu::{AdapterPick, Gpu, adapters};
 
-/// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless `KITFOX_NO_GPU=1` says that
-/// there is none: then the list is empty, and the output says so.
+/// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless [`gpu_expected`] says that
+/// there is none: then the list is empty.
 pub fn gpus() -> Vec<Gpu> {
-    if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
-        println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+    if !gpu_expected() {
         return Vec::new();
     }
     let found = pollster::block_on(adapters());

@@ -1,0 +1,43 @@
+/**
+ * Which device to ask the engine for. Only JavaScript sees `isFallbackAdapter`, the browser's word for an adapter that is
+ * software (SwiftShader, lavapipe): slower than the engine's own CPU code, so `auto` passes over it and says so.
+ */
+
+import { KitfoxError } from './errors.js';
+import type { DeviceChoice } from './options.js';
+
+/** What is used here of `navigator.gpu`: TypeScript's DOM library does not have WebGPU in all versions. */
+export interface Gpu {
+  requestAdapter(): Promise<{ info?: { isFallbackAdapter?: boolean; vendor?: string; architecture?: string } } | null>;
+}
+
+/** A device for the engine, and why it is not the GPU if that was to be seen. */
+export interface Choice {
+  device: DeviceChoice;
+  note?: string;
+}
+
+/** Turns the user's choice into the engine's. `gpu` without any adapter is a `no-gpu` error. */
+export async function chooseDevice(wanted: DeviceChoice, gpu: Gpu | undefined): Promise<Choice> {
+  if (wanted === 'cpu') return { device: 'cpu' };
+  const lack = await missing(wanted, gpu);
+  if (lack === undefined) return { device: wanted };
+  if (wanted === 'gpu') throw new KitfoxError('no-gpu', lack);
+  return { device: 'cpu', note: lack };
+}
+
+async function missing(wanted: DeviceChoice, gpu: Gpu | undefined): Promise<string | undefined> {
+  if (gpu === undefined) return 'this browser has no WebGPU, or the page is not served from a secure (https) address';
+  let adapter;
+  try {
+    adapter = await gpu.requestAdapter();
+  } catch (thrown) {
+    return `the browser refused a WebGPU adapter: ${thrown instanceof Error ? thrown.message : String(thrown)}`;
+  }
+  if (adapter === null) return 'this browser has WebGPU but found no graphics adapter for it';
+  if (wanted === 'auto' && adapter.info?.isFallbackAdapter === true) {
+    const name = [adapter.info.vendor, adapter.info.architecture].filter(Boolean).join(' ');
+    return `the only WebGPU adapter is a software one${name === '' ? '' : ` (${name})`}, slower than the CPU device`;
+  }
+  return undefined;
+}

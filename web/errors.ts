@@ -1,0 +1,64 @@
+/**
+ * The one error class of the package. `message` is for a person and names what, where, expected and got; `code` is a stable
+ * word for programs.
+ */
+
+/** Codes of the engine: the words of `Error::code()` in src/error.rs, in its order (a test compares the two lists). */
+export const ENGINE_CODES = [
+  'io',
+  'format',
+  'tensors',
+  'config',
+  'argument',
+  'context-full',
+  'no-tokenizer',
+  'tokenizer',
+  'no-gpu',
+  'out-of-memory',
+  'device-lost',
+  'gpu',
+  'not-finite',
+  'aborted',
+] as const;
+
+/**
+ * Codes that only the web has:
+ * `http`: the server refused the file; `network`: no answer, or a connection that broke; `worker`: the worker or the wasm module
+ * did not start; `crashed`: the engine panicked and this model is gone, load it again; `disposed`: used after `dispose()`.
+ */
+export const WEB_CODES = ['http', 'network', 'worker', 'crashed', 'disposed'] as const;
+
+/** What went wrong, as a word for programs. */
+export type KitfoxErrorCode = (typeof ENGINE_CODES)[number] | (typeof WEB_CODES)[number];
+
+/** Everything that this package throws or rejects with. */
+export class KitfoxError extends Error {
+  override readonly name = 'KitfoxError';
+  readonly code: KitfoxErrorCode;
+
+  constructor(code: KitfoxErrorCode, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** How an error crosses from the worker: class and prototype do not survive the structured clone of every browser. */
+export interface WireError {
+  code: KitfoxErrorCode;
+  message: string;
+}
+
+const KNOWN: ReadonlySet<string> = new Set([...ENGINE_CODES, ...WEB_CODES]);
+
+/** Anything thrown, as an error of ours: those without a known code are bugs or traps of the engine, hence `crashed`. */
+export function toWire(thrown: unknown): WireError {
+  const code = (thrown as { code?: unknown } | null | undefined)?.code;
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  if (typeof code === 'string' && KNOWN.has(code)) return { code: code as KitfoxErrorCode, message };
+  return { code: 'crashed', message: `the engine stopped: ${message}` };
+}
+
+/** The error for a call that the caller ended through its signal. */
+export function aborted(signal?: AbortSignal): KitfoxError {
+  return new KitfoxError('aborted', 'aborted', { cause: signal?.reason });
+}

@@ -1,0 +1,195 @@
+/** One answer as it comes: an async iterator of pieces whose return value is the summary. */
+
+import type { CallMessage, Connection } from './connection.js';
+import { KitfoxError, aborted } from './errors.js';
+import type { FinishReason, GenerateOptions, Summary } from './options.js';
+
+/** The next text of an answer: whole characters, without the text of a stop. It may be empty while characters are incomplete. */
+export class Piece {
+  readonly text: string;
+  /** The tokens behind it. */
+  readonly ids: readonly number[];
+
+  constructor(text: string, ids: readonly number[]) {
+    this.text = text;
+    this.ids = ids;
+  }
+
+  toString(): string {
+    return this.text;
+  }
+}
+
+/** A running call. Iterate it once. */
+export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
+  readonly #pieces: AsyncGenerator<Piece, Summary, void>;
+  #summary: Summary | undefined;
+
+  /** @internal */
+  constructor(connection: Connection, prompt: string, options: GenerateOptions) {
+    this.#pieces = run(connection, prompt, options, (summary) => (this.#summary = summary));
+  }
+
+  /** Known at the end, and after an abort or an early end of the loop; `undefined` before, and after an error. */
+  get summary(): Summary | undefined {
+    return this.#summary;
+  }
+
+  next(): Promise<IteratorResult<Piece, Summary>> {
+    return this.#pieces.next();
+  }
+
+  /** Ends the answer: called by a `for await` that is left early. */
+  async return(): Promise<IteratorResult<Piece, Summary>> {
+    return this.#pieces.return(undefined as never);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+}
+
+async function* run(
+  connection: Connection,
+  prompt: string,
+  options: GenerateOptions,
+  tell: (summary: Summary) => void,
+): AsyncGenerator<Piece, Summary, void> {
+  const { signal } = options;
+  if (signal?.aborted === true) throw aborted(signal);
+  const seed = options.seed ?? randomSeed();
+  const meter = new Meter(seed);
+  const inbox = new Inbox(meter, options.onPrefill);
+  const call = connection.call(prompt, engineOptions(options, seed), {
+    message: (message) => inbox.put(message),
+    lost: (error) => inbox.fail(error),
+  });
+  const stop = (): void => inbox.fail(aborted(signal));
+  signal?.addEventListener('abort', stop);
+  try {
+    for (;;) {
+      const message = await inbox.take();
+      if (message.type === 'piece') yield new Piece(message.text, message.ids);
+      else {
+        const summary = meter.summary(message.ending.finish, message.ending.stop);
+        tell(summary);
+        return summary;
+      }
+    }
+  } finally {
+    // Ended by the caller, through the signal or by leaving the loop.
+    const left = inbox.error === undefined && !inbox.over;
+    if (left || (inbox.error instanceof KitfoxError && inbox.error.code === 'aborted')) tell(meter.summary('aborted'));
+    signal?.removeEventListener('abort', stop);
+    connection.close(call);
+  }
+}
+
+function engineOptions(options: GenerateOptions, seed: number) {
+  const { temperature, topK, topP, minP, repeatPenalty, stop = [] } = options;
+  return {
+    maxTokens: options.maxTokens ?? 256,
+    seed,
+    stop: typeof stop === 'string' ? [stop] : [...stop],
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(topK === undefined ? {} : { topK }),
+    ...(topP === undefined ? {} : { topP }),
+    ...(minP === undefined ? {} : { minP }),
+    ...(repeatPenalty === undefined ? {} : { repeatPenalty }),
+  };
+}
+
+function randomSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0] ?? 0;
+}
+
+type Delivered = Extract<CallMessage, { type: 'piece' | 'done' }>;
+
+/** Messages that wait for the loop to take them. An error goes before what still waits. */
+class Inbox {
+  error: unknown;
+  /** Whether the end was taken. */
+  over = false;
+  readonly #waiting: Delivered[] = [];
+  #wake: (() => void) | undefined;
+  readonly #meter: Meter;
+  readonly #onPrefill: GenerateOptions['onPrefill'];
+
+  constructor(meter: Meter, onPrefill: GenerateOptions['onPrefill']) {
+    this.#meter = meter;
+    this.#onPrefill = onPrefill;
+  }
+
+  put(message: CallMessage): void {
+    this.#meter.note(message);
+    if (message.type === 'error') this.fail(new KitfoxError(message.error.code, message.error.message));
+    else if (message.type === 'prefill') this.#prefill(message.done, message.total);
+    else if (message.type !== 'started') {
+      this.#waiting.push(message);
+      this.#wake?.();
+    }
+  }
+
+  fail(error: unknown): void {
+    this.error ??= error;
+    this.#wake?.();
+  }
+
+  #prefill(done: number, total: number): void {
+    try {
+      this.#onPrefill?.({ done, total });
+    } catch (thrown) {
+      this.fail(thrown); // the caller's own
+    }
+  }
+
+  async take(): Promise<Delivered> {
+    for (;;) {
+      if (this.error !== undefined) throw this.error;
+      const message = this.#waiting.shift();
+      if (message !== undefined) {
+        this.over = message.type === 'done';
+        return message;
+      }
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+}
+
+/** Counts and times a call as its messages come in, however late they are taken. */
+class Meter {
+  readonly #seed: number;
+  #started = 0;
+  #first = 0;
+  #last = 0;
+  #tokens = 0;
+  #promptTokens = 0;
+
+  constructor(seed: number) {
+    this.#seed = seed;
+  }
+
+  note(message: CallMessage): void {
+    const now = performance.now();
+    if (message.type === 'started') this.#started = now;
+    else if (message.type === 'prefill') this.#promptTokens = message.total;
+    else if (message.type === 'piece' && message.ids.length > 0) {
+      if (this.#tokens === 0) this.#first = now;
+      this.#tokens += message.ids.length;
+      this.#last = now;
+    }
+  }
+
+  summary(finish: FinishReason, stop?: string): Summary {
+    const seconds = (this.#last - this.#first) / 1000;
+    return {
+      finish,
+      promptTokens: this.#promptTokens,
+      tokens: this.#tokens,
+      tokensPerSecond: seconds > 0 ? (this.#tokens - 1) / seconds : 0,
+      seed: this.#seed,
+      ...(stop === undefined ? {} : { stop }),
+      ...(this.#tokens > 0 ? { firstTokenMs: this.#first - this.#started } : {}),
+    };
+  }
+}

@@ -1,0 +1,175 @@
+/**
+ * The types that a user writes and reads, and the check of what was written: an unknown name, a wrong type or a value out of
+ * range is an `argument` error before anything is sent to the worker.
+ */
+
+import { KitfoxError } from './errors.js';
+
+/** Where the model runs. `auto`: the GPU if there is a hardware adapter, else the CPU, with the reason in `info.deviceNote`. */
+export type DeviceChoice = 'auto' | 'gpu' | 'cpu';
+
+/** How far a load is. */
+export interface LoadProgress {
+  /** Bytes of the model's tensors that are in place. */
+  doneBytes: number;
+  /** Bytes of all tensors. */
+  totalBytes: number;
+}
+
+/** Options of `Kitfox.load`. */
+export interface LoadOptions {
+  /** Called as the load goes on. */
+  onProgress?: (progress: LoadProgress) => void;
+  /** Ends the load. */
+  signal?: AbortSignal;
+  /** Default `auto`. A software WebGPU adapter is slower than the CPU device and is used only with `gpu`. */
+  device?: DeviceChoice;
+  /** Tokens that prompt and answer may have together. Default: what the model was trained with. */
+  context?: number;
+  /** Where kitfox_bg.wasm is, when a bundler does not find it. */
+  wasmUrl?: string | URL;
+  /** Where worker.js is, when a bundler does not find it; same origin as the page. */
+  workerUrl?: string | URL;
+}
+
+/** How far the reading of the prompt is. */
+export interface PrefillProgress {
+  /** Prompt tokens read. */
+  done: number;
+  /** Prompt tokens in all. */
+  total: number;
+}
+
+/** Options of `generate`. */
+export interface GenerateOptions {
+  /** Most tokens to generate. Default 256. */
+  maxTokens?: number;
+  /** 0 always takes the likeliest token. Default 0.8. */
+  temperature?: number;
+  /** Only the k likeliest tokens are drawn from; 0 = all. Default 40. */
+  topK?: number;
+  /** Only the likeliest tokens that together have this probability; in (0, 1]. Default 1. */
+  topP?: number;
+  /** Only tokens at least this fraction as likely as the likeliest; in [0, 1]. Default 0.05. */
+  minP?: number;
+  /** Above 1, tokens of the last 64 become less likely. Default 1.1, and 1 when the temperature is 0. */
+  repeatPenalty?: number;
+  /** Same seed, device and version: same text. Default: a random one, told in the summary. */
+  seed?: number;
+  /** Texts that end the answer; they are not part of it. */
+  stop?: string | readonly string[];
+  /** Ends the call. */
+  signal?: AbortSignal;
+  /** Called after each chunk of the prompt. */
+  onPrefill?: (progress: PrefillProgress) => void;
+}
+
+/** Why an answer ended: `maxTokens` reached, end-of-text token, a stop text, the context full, or the caller's wish. */
+export type FinishReason = 'length' | 'eos' | 'stop' | 'context' | 'aborted';
+
+/** What is known of an answer at its end. */
+export interface Summary {
+  finish: FinishReason;
+  /** The stop text that ended it. */
+  stop?: string;
+  /** Tokens of the prompt, the model's begin token included. */
+  promptTokens: number;
+  /** Tokens generated. */
+  tokens: number;
+  /** From the start of the call's turn to its first token; absent when there was none. */
+  firstTokenMs?: number;
+  /** Tokens after the first, by the time since the first; 0 with fewer than two. */
+  tokensPerSecond: number;
+  /** The seed that was used. */
+  seed: number;
+}
+
+/** What is known of a loaded model. */
+export interface Info {
+  /** Name of the device, as its driver gives it. */
+  device: string;
+  /** Why `auto` did not take the GPU. */
+  deviceNote?: string;
+  /** Whether the model runs on the GPU. */
+  gpu: boolean;
+  /** Tokens that prompt and answer may have together. */
+  contextTokens: number;
+  /** Prompt tokens that are read at once. */
+  chunkTokens: number;
+  /** Size of the vocabulary. */
+  vocab: number;
+  /** Bytes of weights, state and work space on the device. */
+  deviceBytes: number;
+  /** Bytes of the wasm heap, which never shrinks. */
+  heapBytes: number;
+  /** By how much of that loading made it grow. */
+  loadHeapBytes: number;
+}
+
+type Check = (value: unknown) => string | undefined;
+
+const number = (expected: string, fits: (value: number) => boolean): Check => (value) =>
+  typeof value === 'number' && fits(value) ? undefined : expected;
+const whole = (least: number, most: number): Check =>
+  number(`a whole number from ${least} to ${most}`, (n) => Number.isInteger(n) && n >= least && n <= most);
+const callback: Check = (value) => (typeof value === 'function' ? undefined : 'a function');
+const signal: Check = (value) => (value instanceof AbortSignal ? undefined : 'an AbortSignal');
+const location: Check = (value) => (typeof value === 'string' || value instanceof URL ? undefined : 'a string or URL');
+const MOST_TOKENS = 2 ** 31 - 1;
+
+const LOAD: Record<keyof LoadOptions, Check> = {
+  onProgress: callback,
+  signal,
+  device: (value) => (value === 'auto' || value === 'gpu' || value === 'cpu' ? undefined : "'auto', 'gpu' or 'cpu'"),
+  context: whole(2, MOST_TOKENS),
+  wasmUrl: location,
+  workerUrl: location,
+};
+
+const GENERATE: Record<keyof GenerateOptions, Check> = {
+  maxTokens: whole(1, MOST_TOKENS),
+  temperature: number('a finite number, at least 0', (n) => Number.isFinite(n) && n >= 0),
+  topK: whole(0, MOST_TOKENS),
+  topP: number('a number above 0, at most 1', (n) => n > 0 && n <= 1),
+  minP: number('a number from 0 to 1', (n) => n >= 0 && n <= 1),
+  repeatPenalty: number('a finite number above 0', (n) => Number.isFinite(n) && n > 0),
+  seed: whole(0, Number.MAX_SAFE_INTEGER),
+  stop: (value) => {
+    const texts: unknown[] = Array.isArray(value) ? value : [value];
+    return texts.every((text) => typeof text === 'string' && text !== '') ? undefined : 'a text or a list of texts, none empty';
+  },
+  signal,
+  onPrefill: callback,
+};
+
+function check(call: string, options: unknown, table: Record<string, Check>): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new KitfoxError('argument', `${call}: expected an object of options, got ${show(options)}`);
+  }
+  for (const [name, value] of Object.entries(options)) {
+    if (!Object.hasOwn(table, name)) {
+      throw new KitfoxError('argument', `${call}: unknown option ${name} (known: ${Object.keys(table).join(', ')})`);
+    }
+    const expected = value === undefined ? undefined : table[name]?.(value);
+    if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
+  }
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' || Array.isArray(value) ? JSON.stringify(value) : String(value);
+}
+
+/** Throws an `argument` error unless these are a URL and options for `Kitfox.load`. */
+export function checkLoad(url: unknown, options: unknown): void {
+  const expected = url === '' ? 'a URL' : location(url);
+  if (expected !== undefined) throw new KitfoxError('argument', `load: url: expected ${expected}, got ${show(url)}`);
+  check('load', options, LOAD);
+}
+
+/** Throws an `argument` error unless these are a prompt and options for `generate`. */
+export function checkGenerate(prompt: unknown, options: unknown): void {
+  if (typeof prompt !== 'string' || prompt === '') {
+    throw new KitfoxError('argument', `generate: prompt: expected a text, not empty, got ${show(prompt)}`);
+  }
+  check('generate', options, GENERATE);
+}

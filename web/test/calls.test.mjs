@@ -1,0 +1,264 @@
+// Kitfox against the real worker loop over a message channel, with an engine of the test's own in place of the wasm one.
+
+import assert from 'node:assert/strict';
+import test, { afterEach, beforeEach } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Kitfox, KitfoxError } from '../dist/kitfox.js';
+import { serve } from '../dist/serve.js';
+
+/** Spells the prompt token by token, `chunk` prompt letters at a time; checks that calls never mix. */
+class Speller {
+  busy = false;
+  steps = 0;
+
+  start(prompt, options) {
+    if (prompt === 'bad') throw Object.assign(new Error('context: 9 tokens asked for'), { code: 'context-full' });
+    [this.prompt, this.options, this.read, this.said] = [prompt, options, 0, 0];
+  }
+
+  async #alone(work) {
+    assert.ok(!this.busy, 'two steps at once');
+    this.busy = true;
+    this.steps += 1;
+    await sleep(this.prompt.startsWith('slow') ? 15 : 0);
+    this.busy = false;
+    return work();
+  }
+
+  prefill() {
+    return this.#alone(() => ({ done: (this.read = Math.min(this.read + 4, this.prompt.length)), total: this.prompt.length }));
+  }
+
+  next() {
+    return this.#alone(() => {
+      if (this.prompt === 'trap') throw new WebAssembly.RuntimeError('unreachable');
+      if (this.prompt === 'panic') {
+        this.panic('index out of bounds');
+        return new Promise(() => {});
+      }
+      const text = this.prompt[this.said % this.prompt.length];
+      this.said += 1;
+      return { text, ids: [this.said], ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
+    });
+  }
+}
+
+let made;
+globalThis.location = { href: 'http://page.example/folder/' };
+globalThis.Worker = class {
+  constructor(url) {
+    this.url = String(url);
+    this.engine = new Speller();
+    made.push(this);
+    const { port1, port2 } = new MessageChannel();
+    this.ports = [port1, port2];
+    port1.onmessage = (event) => this.onmessage?.(event);
+    this.postMessage = (message) => port1.postMessage(message);
+    const crash = new Promise((_, reject) => {
+      this.engine.panic = (message) => reject(new KitfoxError('crashed', `the engine stopped: ${message}`));
+    });
+    const load = async (message, onProgress) => {
+      this.asked = message;
+      if (message.url.endsWith('stalled')) await new Promise(() => {});
+      if (message.url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404');
+      if (message.url.endsWith('panics')) this.engine.panic('while loading');
+      onProgress(1, 2);
+      onProgress(2, 2);
+      return this.engine;
+    };
+    const info = () => ({ device: 'speller', heapBytes: this.engine.steps });
+    if (this.url.endsWith('absent.js')) {
+      setTimeout(() => this.onerror({ preventDefault() {} }));
+      return;
+    }
+    serve(port2, { load, info, crash });
+  }
+
+  terminate() {
+    this.terminated = true;
+    for (const port of this.ports) port.close();
+  }
+};
+
+beforeEach(() => (made = []));
+afterEach(() => made.forEach((worker) => worker.terminate())); // open ports would keep this process alive
+
+async function collect(generation) {
+  let text = '';
+  for await (const piece of generation) text += piece;
+  return text;
+}
+
+const promptly = (promise) =>
+  Promise.race([promise, sleep(2000, undefined, { ref: false }).then(() => Promise.reject(new Error('nothing came in 2 s')))]);
+
+/** After whatever happened, a normal call gives its normal answer. */
+async function stillWorks(fox) {
+  assert.equal(await promptly(collect(fox.generate('xyz', { maxTokens: 4 }))), 'xyzx');
+}
+
+test('a load gives progress and info, with absolute URLs', async () => {
+  const seen = [];
+  const fox = await Kitfox.load('m.gguf', { onProgress: (p) => seen.push(p), wasmUrl: '/k.wasm', context: 64 });
+  assert.deepEqual(seen, [{ doneBytes: 1, totalBytes: 2 }, { doneBytes: 2, totalBytes: 2 }]);
+  assert.equal(fox.info.device, 'speller');
+  const { url, wasmUrl, context, device } = made[0].asked;
+  assert.deepEqual([url, wasmUrl, context, device], ['http://page.example/folder/m.gguf', 'http://page.example/k.wasm', 64, 'auto']);
+  await stillWorks(fox);
+  assert.equal(fox.info.heapBytes, 5, 'info is that of the last call');
+  fox.dispose();
+  assert.ok(made[0].terminated);
+});
+
+test('a load that fails, is aborted or panics ends its worker and leaves the next one alone', async () => {
+  await assert.rejects(Kitfox.load('missing'), { name: 'KitfoxError', code: 'http', message: 'the server answered 404' });
+  await assert.rejects(promptly(Kitfox.load('panics')), { code: 'crashed' });
+  await assert.rejects(Kitfox.load('m', { workerUrl: 'absent.js' }), { code: 'worker' });
+  const ends = new AbortController();
+  const loading = Kitfox.load('stalled', { signal: ends.signal });
+  setTimeout(() => ends.abort('enough'), 5);
+  await assert.rejects(promptly(loading), { code: 'aborted', cause: 'enough' });
+  await assert.rejects(Kitfox.load('m', { signal: AbortSignal.abort() }), { code: 'aborted' });
+  const own = new Error('mine');
+  const onProgress = () => {
+    throw own;
+  };
+  await assert.rejects(Kitfox.load('m', { onProgress }), own);
+  assert.deepEqual(made.map(({ terminated }) => terminated), [true, true, true, true, true]);
+  await stillWorks(await Kitfox.load('m'));
+});
+
+test('pieces, return value and summary', async () => {
+  const fox = await Kitfox.load('m');
+  const prefills = [];
+  const generation = fox.generate('abcdef', { maxTokens: 3, seed: 5, onPrefill: (p) => prefills.push(p) });
+  assert.equal(generation.summary, undefined);
+  const pieces = [];
+  let step;
+  while (!(step = await generation.next()).done) pieces.push(step.value);
+  assert.deepEqual(pieces.map(({ text, ids }) => [text, ...ids]), [['a', 1], ['b', 2], ['c', 3]]);
+  assert.equal(`${pieces[1]}`, 'b');
+  assert.deepEqual(prefills, [{ done: 4, total: 6 }, { done: 6, total: 6 }]);
+  assert.equal(step.value, generation.summary);
+  const { finish, tokens, promptTokens, seed, tokensPerSecond, firstTokenMs } = generation.summary;
+  assert.deepEqual({ finish, tokens, promptTokens, seed }, { finish: 'length', tokens: 3, promptTokens: 6, seed: 5 });
+  assert.ok(tokensPerSecond > 0 && firstTokenMs >= 0);
+  assert.deepEqual(await generation.next(), { done: true, value: undefined });
+});
+
+test('a seed is made up when none is given, and told', async () => {
+  const fox = await Kitfox.load('m');
+  const seeds = new Set();
+  for (let i = 0; i < 3; i += 1) {
+    const generation = fox.generate('a', { maxTokens: 1 });
+    await collect(generation);
+    assert.equal(made[0].engine.options.seed, generation.summary.seed);
+    seeds.add(generation.summary.seed);
+  }
+  assert.ok(seeds.size > 1);
+});
+
+test('options that were not given are not sent: the engine has its own defaults', async () => {
+  const fox = await Kitfox.load('m');
+  await collect(fox.generate('a', { maxTokens: 1, seed: 1, temperature: undefined }));
+  assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: [] });
+  await collect(fox.generate('a', { maxTokens: 1, seed: 1, stop: 'x', topK: 3, repeatPenalty: 1 }));
+  assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: ['x'], topK: 3, repeatPenalty: 1 });
+});
+
+test('eight calls at once wait their turn and each gives its own answer', async () => {
+  const fox = await Kitfox.load('m');
+  const prompts = Array.from({ length: 8 }, (_, i) => `${i}ab${i}`);
+  const texts = await promptly(Promise.all(prompts.map((prompt) => collect(fox.generate(prompt, { maxTokens: 9 })))));
+  assert.deepEqual(texts, prompts.map((prompt) => prompt.repeat(3).slice(0, 9)));
+});
+
+test('leaving the loop ends the call; the model goes on', async () => {
+  const fox = await Kitfox.load('m');
+  const generation = fox.generate('slow', { maxTokens: 1e6 });
+  for await (const piece of generation) if (piece.ids[0] === 2) break;
+  assert.equal(generation.summary.finish, 'aborted');
+  assert.ok(generation.summary.tokens >= 2);
+  await stillWorks(fox);
+  await assert.rejects(async () => {
+    for await (const piece of fox.generate('slow', { maxTokens: 1e6 })) throw new Error(`mine ${piece}`);
+  }, /mine s/);
+  await stillWorks(fox);
+});
+
+test('an iterator that nobody takes from holds nobody up', async () => {
+  const fox = await Kitfox.load('m');
+  fox.generate('slow', { maxTokens: 1e6 });
+  await fox.generate('slow', { maxTokens: 1e6 }).return();
+  await fox.generate('abc', { maxTokens: 5 }).next(); // started, and left to run out
+  await stillWorks(fox);
+});
+
+test('an abort arrives before the start, in prefill, in decode, while waiting, and twice', async () => {
+  const fox = await Kitfox.load('m');
+  await assert.rejects(collect(fox.generate('abc', { signal: AbortSignal.abort() })), { code: 'aborted' });
+  await stillWorks(fox);
+
+  let ends = new AbortController();
+  const prompt = `slow${'x'.repeat(400)}`;
+  const inPrefill = fox.generate(prompt, { signal: ends.signal, onPrefill: () => ends.abort() });
+  await assert.rejects(promptly(collect(inPrefill)), { code: 'aborted' });
+  assert.equal(inPrefill.summary.tokens, 0);
+  assert.ok(made[0].engine.read < prompt.length);
+  await stillWorks(fox);
+
+  ends = new AbortController();
+  const inDecode = fox.generate('slow', { signal: ends.signal, maxTokens: 1e6 });
+  const first = await inDecode.next();
+  assert.equal(first.value.text, 's');
+  ends.abort();
+  ends.abort();
+  await assert.rejects(promptly(inDecode.next()), { code: 'aborted' });
+  await stillWorks(fox);
+
+  ends = new AbortController();
+  const running = collect(fox.generate('slow', { maxTokens: 12 }));
+  const waiting = collect(fox.generate('never', { signal: ends.signal }));
+  ends.abort();
+  await assert.rejects(promptly(waiting), { code: 'aborted' });
+  assert.equal(await running, 'slowslowslow');
+  await stillWorks(fox);
+  assert.notEqual(made[0].engine.prompt, 'never');
+});
+
+test('a call that fails fails alone', async () => {
+  const fox = await Kitfox.load('m');
+  const [bad, good] = await Promise.allSettled([collect(fox.generate('bad')), collect(fox.generate('ok', { maxTokens: 2 }))]);
+  assert.equal(bad.reason.code, 'context-full');
+  assert.match(bad.reason.message, /^context: 9 tokens/);
+  assert.equal(good.value, 'ok');
+  const own = new Error('mine');
+  const onPrefill = () => {
+    throw own;
+  };
+  await assert.rejects(promptly(collect(fox.generate('abc', { onPrefill }))), own);
+  assert.throws(() => fox.generate('abc', { topK: -1 }), { code: 'argument' });
+  await stillWorks(fox);
+});
+
+for (const end of ['trap', 'panic']) {
+  test(`a ${end} fails this call, those that wait and those that follow, at once`, async () => {
+    const fox = await Kitfox.load('m');
+    const calls = [end, 'ab', 'cd'].map((prompt) => promptly(collect(fox.generate(prompt, { maxTokens: 2 }))));
+    for (const { status, reason } of await Promise.allSettled(calls)) {
+      assert.equal(status, 'rejected');
+      assert.equal(reason.code, 'crashed');
+    }
+    await assert.rejects(promptly(collect(fox.generate('ab'))), { code: 'crashed' });
+    assert.ok(made[0].terminated);
+    await stillWorks(await Kitfox.load('m'));
+  });
+}
+
+test('dispose rejects what runs and waits, and may be called twice', async () => {
+  const fox = await Kitfox.load('m');
+  const calls = ['slow', 'ab'].map((prompt) => promptly(collect(fox.generate(prompt, { maxTokens: 1e6 }))));
+  setTimeout(() => (fox.dispose(), fox.dispose()), 20);
+  for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason.code, 'disposed');
+  await assert.rejects(collect(fox.generate('ab')), { code: 'disposed' });
+});

@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import test from 'node:test';
+import { ENGINE_CODES, KitfoxError, aborted, toWire } from '../dist/errors.js';
+
+test('the codes are those of the engine, in its order', async () => {
+  const source = await readFile(new URL('../../src/error.rs', import.meta.url), 'utf8');
+  const codes = [...source.matchAll(/^\s*Self::\w+.*=> "([a-z-]+)",$/gm)].map(([, code]) => code);
+  assert.ok(codes.length > 5, 'no codes found in src/error.rs');
+  assert.deepEqual([...ENGINE_CODES], codes);
+});
+
+test('an error with a code keeps it, anything else is a crash', () => {
+  assert.deepEqual(toWire(new KitfoxError('http', 'no')), { code: 'http', message: 'no' });
+  assert.deepEqual(toWire(Object.assign(new Error('full'), { code: 'context-full' })), { code: 'context-full', message: 'full' });
+  for (const thrown of [new Error('trap'), Object.assign(new Error('trap'), { code: 'EPIPE' }), 'trap']) {
+    assert.deepEqual(toWire(thrown), { code: 'crashed', message: 'the engine stopped: trap' });
+  }
+  assert.equal(toWire(undefined).code, 'crashed');
+});
+
+test('an abort carries its reason', () => {
+  const error = aborted(AbortSignal.abort('enough'));
+  assert.equal(error.code, 'aborted');
+  assert.equal(error.cause, 'enough');
+});

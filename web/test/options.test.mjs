@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { checkGenerate, checkLoad } from '../dist/options.js';
+
+const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
+
+test('good options pass', () => {
+  checkLoad('m.gguf', {});
+  checkLoad(new URL('https://a.example/m.gguf'), { device: 'cpu', context: 512, onProgress() {}, signal: new AbortController().signal });
+  checkLoad('m.gguf', { device: undefined, wasmUrl: 'k.wasm', workerUrl: new URL('https://a.example/w.js') });
+  checkGenerate('a', {});
+  checkGenerate('a', { maxTokens: 1, temperature: 0, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, seed: 0, stop: 'x', onPrefill() {} });
+  checkGenerate('a', { stop: [], seed: Number.MAX_SAFE_INTEGER, minP: 1, topP: 1e-6, temperature: undefined });
+});
+
+test('bad load options are refused by name', () => {
+  refuses(() => checkLoad(undefined, {}), /load: url: .*undefined/);
+  refuses(() => checkLoad('', {}), /load: url/);
+  refuses(() => checkLoad('m', null), /object of options, got null/);
+  refuses(() => checkLoad('m', { contxt: 1 }), /unknown option contxt \(known: onProgress, .*context/);
+  refuses(() => checkLoad('m', { toString: 1 }), /unknown option toString/);
+  for (const device of ['webgpu', 1, null]) refuses(() => checkLoad('m', { device }), /device: expected 'auto', 'gpu' or 'cpu'/);
+  for (const context of [0, 1, 1.5, NaN, '512', -1]) refuses(() => checkLoad('m', { context }), /context: expected a whole number/);
+  refuses(() => checkLoad('m', { onProgress: 1 }), /onProgress: expected a function, got 1/);
+  refuses(() => checkLoad('m', { signal: {} }), /signal: expected an AbortSignal/);
+});
+
+test('bad generate options are refused by name', () => {
+  for (const prompt of ['', undefined, 3]) refuses(() => checkGenerate(prompt, {}), /prompt: expected a text/);
+  const bad = {
+    maxTokens: [0, -1, 1.5, Infinity, '5', null],
+    temperature: [-1, NaN, Infinity, '0.8'],
+    topK: [-1, 0.5],
+    topP: [0, 1.01, NaN],
+    minP: [-0.1, 1.1],
+    repeatPenalty: [0, -1, Infinity],
+    seed: [-1, 0.5, 2 ** 53, 1n],
+    stop: ['', ['a', ''], [1], 5, null],
+    onPrefill: ['x'],
+  };
+  for (const [name, values] of Object.entries(bad)) {
+    for (const value of values) refuses(() => checkGenerate('a', { [name]: value }), new RegExp(`generate: ${name}: expected`));
+  }
+  refuses(() => checkGenerate('a', { top_k: 1 }), /unknown option top_k/);
+});

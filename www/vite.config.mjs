@@ -1,0 +1,33 @@
+import { createReadStream, existsSync } from 'node:fs';
+import { cp } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vite';
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+
+/** Models are files beside the page: copied into a build as they are, and a missing one is a 404, not the page itself. */
+function models() {
+  return {
+    name: 'models',
+    configureServer(server) {
+      server.middlewares.use('/models', (request, response) => {
+        const path = here(`./models${new URL(request.url, 'http://page').pathname}`);
+        if (existsSync(path) && path.endsWith('.gguf')) createReadStream(path).pipe(response);
+        else response.writeHead(404).end();
+      });
+    },
+    async closeBundle() {
+      if (existsSync(here('./models'))) await cp(here('./models'), here('./dist/models'), { recursive: true });
+    },
+  };
+}
+
+export default defineConfig({
+  root: here('.'),
+  base: './', // the built page works in any folder
+  publicDir: false,
+  plugins: [models()],
+  worker: { format: 'es' },
+  build: { target: 'es2022' },
+  optimizeDeps: { exclude: ['kitfox'] }, // its worker and wasm are found relative to its own files
+});
