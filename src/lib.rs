@@ -27,5 +27,7 @@ pub mod model;
 pub mod num;
 pub mod session;
 pub mod text;
+#[cfg(target_arch = "wasm32")]
+pub mod web;
 
 pub use error::{Error, Result};

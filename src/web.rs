@@ -129,7 +129,7 @@ impl Engine {
         let options = LoadOptions { device, context: options.context().map(|tokens| tokens as usize), ..LoadOptions::default() };
         let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
         let model = async {
-            let checkpoint = format::open_source(source).await?;
+            let checkpoint = format::read(source).await?;
             let mut progress = |at: crate::session::Progress| {
                 let told = on_progress.call2(&JsValue::NULL, &(at.done_bytes as f64).into(), &(at.total_bytes as f64).into());
                 told.map(|_| ()).map_err(|_| Error::Aborted)

@@ -1,0 +1,35 @@
+// Judges every shader with Tint, Chromium's WGSL compiler, on Dawn's null device: no GPU and no browser needed.
+//
+//     node tests/web/tint.mjs FOLDER
+//
+// FOLDER holds what `KITFOX_DUMP_SHADERS=FOLDER cargo test --release --test shaders` writes.
+
+import { readFile, readdir } from 'node:fs/promises';
+import path from 'node:path';
+import { create, globals } from 'webgpu';
+
+const folder = process.argv[2];
+const files = (await readdir(folder)).filter((name) => name.endsWith('.wgsl')).sort();
+if (files.length === 0) {
+  console.error(`error: ${folder} holds no .wgsl file`);
+  process.exit(1);
+}
+
+Object.assign(globalThis, globals);
+const adapter = await create(['backend=null']).requestAdapter();
+// WebGPU's default limits and no feature: what every browser has.
+const device = await adapter.requestDevice();
+
+let refused = 0;
+for (const name of files) {
+  const code = await readFile(path.join(folder, name), 'utf8');
+  device.pushErrorScope('validation');
+  const module = device.createShaderModule({ code });
+  device.createComputePipeline({ layout: 'auto', compute: { module, entryPoint: 'main' } });
+  const error = await device.popErrorScope();
+  if (error === null) continue;
+  refused += 1;
+  console.error(`Tint refuses ${name}:\n${error.message}\n`);
+}
+console.log(`Tint: ${files.length - refused} passed, ${refused} failed`);
+process.exit(refused === 0 ? 0 : 1);

@@ -1,0 +1,55 @@
+// Builds what the web needs: the wasm module and its glue, the package's JavaScript, the page.
+//
+//     web/dist/wasm/   kitfox.js, kitfox_bg.wasm   cargo → bindgen → wasm-opt
+//     web/dist/        the npm package             tsc
+//     www/dist/        the page                    vite
+
+import { readFile, rename, rm } from 'node:fs/promises';
+import { gzipSync } from 'node:zlib';
+import { setUpRust } from './setup.mjs';
+import { bin, installPackages, main, root, run } from './shared.mjs';
+
+/** The wasm module's budget on the wire. */
+const MOST_GZIP_BYTES = 1_200_000;
+/** The one wasm build: all browsers that have WebGPU have 128-bit SIMD, and so do those without since 2023. */
+const RUSTFLAGS = '-C target-feature=+simd128';
+/** What rustc may emit for that target; wasm-opt refuses an instruction that it was not told of. */
+const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext', 'mutable-globals', 'reference-types', 'multivalue'];
+
+/** Cargo, bindgen, wasm-opt. */
+export async function buildWasm() {
+  await setUpRust();
+  await installPackages();
+  const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS };
+  await run('cargo', ['build', '--lib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'], { env });
+  const out = `${root}web/dist/wasm`;
+  await rm(out, { recursive: true, force: true });
+  const target = process.env.CARGO_TARGET_DIR ?? `${root}target`;
+  await run('cargo', ['run', '--quiet', '-p', 'bindgen', '--', `${target}/wasm32-unknown-unknown/web/kitfox.wasm`, out]);
+  const [module, optimized] = [`${out}/kitfox_bg.wasm`, `${out}/optimized.wasm`];
+  await bin('wasm-opt', ['-O3', ...FEATURES.map((name) => `--enable-${name}`), module, '-o', optimized]);
+  await rename(optimized, module);
+  const bytes = await readFile(module);
+  const gzip = gzipSync(bytes, { level: 9 }).length;
+  console.log(`wasm: ${bytes.length} bytes, ${gzip} with gzip (at most ${MOST_GZIP_BYTES})`);
+  if (gzip > MOST_GZIP_BYTES) throw new Error(`the wasm module has ${gzip} bytes with gzip; its budget is ${MOST_GZIP_BYTES}`);
+}
+
+/** The package's TypeScript and the check of the page's; the wasm glue's types are needed, so that comes first. */
+export async function buildPackage() {
+  await bin('tsc', ['-p', 'web/tsconfig.json']);
+  await bin('tsc', ['-p', 'www/tsconfig.json']);
+}
+
+/** The page. */
+export async function buildPage() {
+  await bin('vite', ['build', 'www', '--logLevel', 'warn']);
+}
+
+if (process.argv[1] === import.meta.filename) {
+  await main(async () => {
+    await buildWasm();
+    await buildPackage();
+    await buildPage();
+  });
+}

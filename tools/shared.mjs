@@ -1,0 +1,55 @@
+// What the tools share: where things are, and running commands with their output shown.
+
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+export const root = fileURLToPath(new URL('..', import.meta.url));
+
+/** Runs a command in the repository; rejects, naming it, unless it exits with 0. With `quiet`, its output is given back instead. */
+export function run(command, args, { env = {}, quiet = false } = {}) {
+  return new Promise((resolve, reject) => {
+    const shown = [command, ...args].join(' ');
+    if (!quiet) console.log(`$ ${shown}`);
+    const stdio = ['ignore', quiet ? 'pipe' : 'inherit', quiet ? 'pipe' : 'inherit'];
+    const child = spawn(command, args, { cwd: root, env: { ...process.env, ...env }, stdio });
+    let output = '';
+    child.stdout?.on('data', (text) => (output += text));
+    child.stderr?.on('data', (text) => (output += text));
+    child.on('error', (error) => reject(new Error(`${shown}: ${error.message}`)));
+    child.on('close', (code, signal) => {
+      if (code === 0) resolve(output);
+      else reject(new Error(`${shown}: ${signal === null ? `exit code ${code}` : `ended by ${signal}`}${quiet ? `\n${output}` : ''}`));
+    });
+  });
+}
+
+/** Whether a command can be started. */
+export async function has(command, args = ['--version']) {
+  return run(command, args, { quiet: true }).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Runs a program of an installed npm package, without npx in between. */
+export function bin(name, args, options) {
+  return run(process.execPath, [fileURLToPath(new URL(`../node_modules/.bin/${name}`, import.meta.url)), ...args], options);
+}
+
+/** Runs the body of a tool: a failure is one line and exit code 1, without a stack. */
+export async function main(body) {
+  try {
+    await body();
+  } catch (error) {
+    console.error(`error: ${error.message}`);
+    process.exitCode = 1;
+  }
+}
+
+/** Installs the npm packages of the lock file, unless they are there. */
+export async function installPackages() {
+  const wanted = ['typescript', 'vite', 'binaryen', 'puppeteer-core', 'webgpu', 'kitfox'];
+  if (wanted.every((name) => existsSync(`${root}node_modules/${name}`))) return;
+  await run('npm', ['ci', '--no-audit', '--no-fund']);
+}

@@ -1,0 +1,71 @@
+// `npm test`: every check, in rings from the quickest to the widest, the first failure last. Needs only Node to start.
+//
+//     npm test                    all rings
+//     npm test -- tint browsers   only these
+
+import { mkdir, readdir, rm } from 'node:fs/promises';
+import { buildPackage, buildPage, buildWasm } from './build-web.mjs';
+import { gpuEnvironment, setUp } from './setup.mjs';
+import { main, root, run } from './shared.mjs';
+
+const LINTS = ['--', '-D', 'warnings'];
+
+const RINGS = {
+  setup: setUp,
+  format: () => run('cargo', ['fmt', '--check']),
+  lint: () => run('cargo', ['clippy', '--release', '--all-targets', ...LINTS]),
+  rust: async () => run('cargo', ['test', '--release'], { env: await gpuEnvironment() }),
+  tint: async () => {
+    const folder = `${root}target/shaders`;
+    await rm(folder, { recursive: true, force: true });
+    await mkdir(folder, { recursive: true });
+    await run('cargo', ['test', '--release', '--quiet', '--test', 'shaders'], { env: { KITFOX_DUMP_SHADERS: folder } });
+    await run(process.execPath, ['tests/web/tint.mjs', folder]);
+  },
+  wasm: async () => {
+    await buildWasm();
+    await run('cargo', ['clippy', '--lib', '--target', 'wasm32-unknown-unknown', '--profile', 'web', ...LINTS]);
+  },
+  typescript: async () => {
+    await buildPackage();
+    await nodeTests('web/test');
+  },
+  browsers: async () => {
+    await buildPage();
+    await run('cargo', ['build', '--release']);
+    await nodeTests('tests/web', await gpuEnvironment());
+  },
+};
+
+/** Test files are named: what Node takes a folder for has changed from version to version. */
+async function nodeTests(folder, env = {}) {
+  const files = (await readdir(root + folder)).filter((name) => name.endsWith('.test.mjs')).map((name) => `${folder}/${name}`);
+  await run(process.execPath, ['--test', '--test-reporter=spec', ...files.sort()], { env });
+}
+
+await main(async () => {
+  const asked = process.argv.slice(2);
+  const unknown = asked.filter((name) => !Object.hasOwn(RINGS, name));
+  if (unknown.length > 0) throw new Error(`no ring ${unknown.join(', ')}; the rings are ${Object.keys(RINGS).join(', ')}`);
+  const rows = [];
+  let failure;
+  for (const [name, ring] of Object.entries(RINGS)) {
+    if (asked.length > 0 && !asked.includes(name)) continue;
+    if (failure !== undefined) {
+      rows.push([name, 'not run', '']);
+      continue;
+    }
+    console.log(`\n=== ${name}`);
+    const began = performance.now();
+    try {
+      await ring();
+    } catch (error) {
+      failure = new Error(`ring ${name}: ${error.message}`);
+    }
+    const seconds = ((performance.now() - began) / 1000).toFixed(1);
+    rows.push([name, failure === undefined ? 'passed' : 'FAILED', `${seconds} s`]);
+  }
+  console.log('');
+  for (const [name, state, time] of rows) console.log(`${name.padEnd(12)}${state.padEnd(10)}${time.padStart(9)}`);
+  if (failure !== undefined) throw failure;
+});
