@@ -368,3 +368,21 @@ fn a_reader_that_has_had_enough_is_no_error() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[cfg(kitfox_demo)]
+#[test]
+fn without_a_model_the_embedded_one_tells_a_story() {
+    let story = stdout_of(&[]);
+    assert!(story.starts_with("Once upon a time, in a little village by the sea,") && story.len() > 200, "{story}");
+    let greedy = json_of(&["generate", "-p", "Once upon a time,", "-n", "3", "--temp", "0", "--device", "cpu", "--json"]);
+    assert_eq!(greedy["prompt_ids"][0], 0, "the demo model's BOS");
+    assert_eq!(greedy["tokens"], 3);
+}
+
+#[cfg(not(kitfox_demo))]
+#[test]
+fn without_an_embedded_model_a_line_says_how_to_give_one() {
+    for arguments in [&[][..], &["generate", "-p", "a"]] {
+        assert_fails(1, &["demo model", "-m"], arguments);
+    }
+}

@@ -1,7 +1,7 @@
 //! `kitfox check`: every kernel on this machine's adapter, or the CPU's fast code, against the plain twins.
 
 use super::DeviceArgument;
-use super::output::{Done, Stop, print_line, say, tokens_bar};
+use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
 use clap::Args;
 use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::graph::compare::check_fast;
@@ -64,7 +64,7 @@ fn report(device: &str, checked: &[Checked]) -> Done {
         print_line(&format!("{kernel:20} {:3} cases  nmse {nmse:8.1e}  max {max_abs:8.1e}  {verdict}", cases.len()))?;
         for case in failed {
             match &case.outcome {
-                Err(error) => print_line(&format!("  {}: {error}", case.case))?,
+                Err(error) => print_line(&format!("  {}: {}", case.case, one_line(error)))?,
                 Ok(deviations) => {
                     for deviation in deviations.iter().filter(|deviation| deviation.failed()) {
                         print_line(&format!("  {deviation}"))?;

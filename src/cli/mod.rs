@@ -106,7 +106,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         };
     }
     let (first, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
-    output::say(&first.split_whitespace().collect::<Vec<_>>().join(" "));
+    output::say(&output::one_line(first));
     if !rest.is_empty() {
         output::say(rest.trim_end());
     }
@@ -130,7 +130,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Ok(()) | Err(Stop::BrokenPipe) => ExitCode::SUCCESS,
         Err(Stop::Failed) => ExitCode::FAILURE,
         Err(Stop::Error(error)) => {
-            output::say(&format!("error: {}", error.to_string().replace('\n', " ")));
+            output::say(&format!("error: {}", output::one_line(&error)));
             ExitCode::from(if matches!(error, kitfox::Error::Argument { .. }) { 2 } else { 1 })
         }
     }

@@ -50,6 +50,11 @@ pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Without line breaks and runs of blanks: device messages have pages of them.
+pub fn one_line(text: impl Display) -> String {
+    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// A file error of the command line's own files.
 pub fn file_error(path: &Path, action: &'static str, error: &io::Error) -> Error {
     io_error(path.display(), action, error)
