@@ -133,6 +133,10 @@ fn hostile_safetensors_are_refused_by_name() {
         (file(&one("F32", "[0,2]", 0), 0), vec!["tensor w", "above 0"]),
         (file(&one("F32", "[]", 4), 4), vec!["tensor w", "1 to 4 dimensions"]),
         (file(&one("I8", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "I8"]),
+        (file(&one("F8_E8M0", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "F8_E8M0"]),
+        (file(&one("FP12", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "\"FP12\""]),
+        (file(&one("F32", "2", 8), 8), vec!["tensor w", "dtype, shape and data_offsets"]),
+        (file(&one("F32", "[2]", 8).replace("},", "}").replace("}}", r#"},"w":1}"#), 8), vec!["header", "\"w\" is listed twice"]),
         (file(&gate, 24), vec!["mlp.gate_proj", "even", "3"]),
         (file(bias, 16), vec!["blk.0.attn_fgate.bias", "two"]),
     ] {

@@ -167,6 +167,7 @@ fn weights_that_are_no_numbers_are_named() {
         (65_520.0, Quant::plain(TensorType::F16), "65520 at element 70, too large for F16"),
         (1e7, Quant::plain(TensorType::Q8_0), "too large for Q8_0"),
         (-1e6, Quant::plain(TensorType::Q4_0), "too large for Q4_0"),
+        (f32::MAX, Quant::plain(TensorType::BF16), "too large for BF16"),
     ] {
         let bytes = weights(Dtype::F32, |name, values| {
             if name == "model.layers.0.attn.q_proj.weight" {
@@ -197,13 +198,14 @@ fn weights_that_are_no_numbers_are_named() {
     }
 }
 
-/// Leaves a file of each type and its floats for `tests/evidence/gguf_python.py`.
+/// Leaves a file of each type, with rows of 256, and its floats for `tests/evidence/gguf_python.py`.
 #[test]
 fn files_for_python_are_written() {
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf_python");
     std::fs::create_dir_all(&dir).unwrap();
     for quant in Quant::all() {
-        let bytes = converted(&mut official(Dtype::F32), quant);
+        let golden = std::path::Path::new("tests/fixtures/golden/head_dim_128");
+        let bytes = converted(&mut block_on(format::open(golden)).unwrap(), quant);
         let mut checkpoint = read(bytes.clone()).unwrap();
         std::fs::write(dir.join(format!("{quant}.gguf")), bytes).unwrap();
         let shapes: BTreeMap<_, _> =
