@@ -6,6 +6,7 @@
 
 pub mod q4_0;
 pub mod q8_0;
+pub mod ternary;
 
 /// Largest float, exclusive, that f16 holds as a finite number after rounding to nearest even: halfway from 65504 to 2^16.
 pub const F16_OVERFLOW: f32 = 65520.0;
