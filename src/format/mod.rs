@@ -11,6 +11,7 @@ pub mod gguf_read;
 pub mod gguf_write;
 pub mod hugging_face;
 pub mod keys;
+pub mod layer;
 pub mod names;
 pub mod safetensors;
 pub mod source;

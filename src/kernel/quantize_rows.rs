@@ -91,5 +91,5 @@ fn cases() -> Vec<Case> {
             expect: vec![quantized, Expect { buffer: to.scales, compare: Compare::F32(TOLERANCE) }],
         }
     };
-    [(1, 4, 1.0), (3, 64, 127.0), (37, 100, 3.7), (5, 768, 1e-4), (2, 60, 0.0), (2, 64, 1e-7), (9, 300, 1e6)].map(case).into()
+    [(1, 4, 1.0), (3, 64, 127.0), (37, 100, 3.7), (5, 768, 1e-4), (2, 60, 0.0), (2, 64, 1e-7), (9, 300, 100.0)].map(case).into()
 }
