@@ -6,6 +6,7 @@
 
 use super::gguf::{Scalar, Value};
 use super::gguf_read::Metadata;
+use super::json::Strict;
 use crate::{Error, Result};
 use serde_json::{Map, Value as Json};
 
@@ -62,6 +63,8 @@ const KEYS: [(&str, &str, Kind); 31] = [
 const CONTEXT: &str = "fox.context_length";
 /// `config.json`, letter for letter.
 pub const SOURCE_CONFIG: &str = "fox.source_config";
+/// `tokenizer.json`, letter for letter.
+pub const TOKENIZER: &str = "tokenizer.huggingface.json";
 
 /// GGUF's pairs of a configuration; a key that is null or absent gives none.
 ///
@@ -172,12 +175,16 @@ pub fn text(file: &str, metadata: &Metadata, key: &str) -> Result<Option<String>
     }
 }
 
-/// A JSON object.
+/// A JSON object in which no key is listed twice.
 ///
 /// # Errors
 /// [`Error::Format`] when it is not one.
 pub fn parse(file: &str, place: &str, text: &str) -> Result<Map<String, Json>> {
-    serde_json::from_str(text).map_err(|e| Error::format(file, place, "a JSON object", e))
+    match serde_json::from_str(text) {
+        Ok(Strict(Json::Object(object))) => Ok(object),
+        Ok(Strict(_)) => Err(Error::format(file, place, "a JSON object", "another JSON value")),
+        Err(error) => Err(Error::format(file, place, "a JSON object", error)),
+    }
 }
 
 #[cfg(test)]

@@ -73,6 +73,11 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// One more than the largest id: rows that a model's embedding must have. Ids may have holes.
+    pub fn n_ids(&self) -> usize {
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
+    }
+
     /// The id of a token as the vocabulary spells it.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
