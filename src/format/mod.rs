@@ -13,6 +13,7 @@ pub mod gpt2;
 pub mod hugging_face;
 mod json;
 pub mod keys;
+pub mod layer;
 pub mod names;
 pub mod safetensors;
 pub mod source;
