@@ -20,6 +20,10 @@ pub struct Arguments {
     /// Type of the matrices: f32, f16, q8_0 or q4_0
     #[arg(long, value_name = "TYPE")]
     quant: String,
+    /// State that the model's text is JSON-escaped before it is tokenized (LongCrawl64); known of a directory that names its
+    /// tokenizer class `JSONGPT2Tokenizer`, or has `json_escaped_text` in its config.json
+    #[arg(long)]
+    json_escaped: bool,
 }
 
 /// Runs the command.
@@ -27,6 +31,9 @@ pub fn run(arguments: &Arguments) -> Done {
     let quant: Quant = arguments.quant.parse()?;
     let mut checkpoint = source::open(Some(&arguments.input))?;
     refuse_own_input(&checkpoint, &arguments.output)?;
+    if arguments.json_escaped {
+        checkpoint.set_json_escaped_text();
+    }
     let part = part_of(&arguments.output);
     let converted = write(&mut checkpoint, quant, &part).and_then(|converted| {
         let renamed = fs::rename(&part, &arguments.output);

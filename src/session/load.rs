@@ -81,7 +81,9 @@ impl Model {
             return Err(Error::argument("chunk", format!("1 to {MAX_CHUNK} tokens"), chunk));
         }
         let chunk = chunk.min(context);
+        let escaped = checkpoint.json_escaped_text()?;
         let tokenizer = checkpoint.tokenizer.take().map(|json| Tokenizer::from_json(&file, &json)).transpose()?;
+        let tokenizer = tokenizer.map(|tokenizer| tokenizer.with_json_escape(escaped));
         if let Some(tokenizer) = tokenizer.as_ref().filter(|tokenizer| tokenizer.vocab_size() > config.vocab) {
             return Err(Error::format(
                 &file,
