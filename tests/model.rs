@@ -1,4 +1,5 @@
 //! Promises of a loaded model: nothing is created between two tokens, six dispatches a layer, bad input leaves it usable.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 
 use kitfox::Error;
 use kitfox::session::{Device, DeviceChoice, KvType, LoadOptions, Model};

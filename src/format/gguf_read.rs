@@ -3,7 +3,7 @@
 
 use super::gguf::{ALIGNMENT, ARCHITECTURE, ARRAY, MAGIC, STRING, Scalar, VERSION, Value, align, type_from_id};
 use super::source::{Source, Window};
-use super::{Checkpoint, Kind, Tensor, in_file_order, keys};
+use super::{Checkpoint, Kind, Tensor, TensorType, in_file_order, keys};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -58,12 +58,13 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
         return Err(reader.error("general.alignment", "one that the file can hold", alignment));
     };
     place(&file, reader.window.source_len(), data, &mut tensors)?;
-    let tensors = in_file_order(&file, tensors)?;
+    let tensors = in_file_order(&[&file], tensors)?;
     let (config, source_config) = keys::from_metadata(&file, &metadata)?;
-    let tokenizer = keys::text(&file, &metadata, "tokenizer.huggingface.json")?;
+    let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
     let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
     let files = vec![reader.window.into_source()];
-    Ok(Checkpoint { name, kind: Kind::Gguf, files, config, source_config, tokenizer, tensors })
+    let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
+    Ok(Checkpoint { name, kind: Kind::Gguf, files, config, source_config, tokenizer, tokenizer_file, tensors })
 }
 
 /// Turns offsets in the data into offsets in the file. All must lie in it, one after the other.
@@ -201,7 +202,10 @@ impl Reader {
         }
         shape.reverse();
         let id = self.u32(&place).await?;
-        let ty = type_from_id(id).map_err(|got| self.error(&place, "type F32, F16, BF16, Q8_0 or Q4_0", got))?;
+        let ty = type_from_id(id).map_err(|got| {
+            let known = TensorType::ALL.map(TensorType::name).join(", ");
+            self.error(&place, format_args!("one of the types {known}"), got)
+        })?;
         let offset = self.u64(&place).await?;
         if !offset.is_multiple_of(alignment) {
             return Err(self.error(place, format_args!("an offset that is a multiple of {alignment}"), offset));

@@ -56,7 +56,7 @@ impl Opened {
     /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`].
     pub async fn hold(self, program: &Program) -> Result<Device> {
         match self {
-            Self::Gpu(gpu) => Ok(Device::Gpu(gpu::Executor::new(gpu, program).await?)),
+            Self::Gpu(gpu) => Ok(Device::Gpu(Box::new(gpu::Executor::new(gpu, program).await?))),
             Self::Cpu { fast, .. } => Ok(Device::Cpu(cpu::Executor::new(program, fast))),
         }
     }
@@ -82,7 +82,7 @@ impl Opened {
 /// A device that holds a program.
 pub enum Device {
     /// A GPU.
-    Gpu(gpu::Executor),
+    Gpu(Box<gpu::Executor>),
     /// The CPU.
     Cpu(cpu::Executor),
 }
