@@ -1,8 +1,8 @@
-//! What a block type is: its bytes in GGUF taken apart, and its numbers put together again ([`super::blocks`] has an `impl` for each type).
+//! What a block type is: its bytes in GGUF taken apart, and its numbers put together again. [`super::blocks`] has an `impl` a type.
 //!
-//! weight = (integer - zero) · scale - offset, with a scale for 16 and an offset for 32 weights. Products of an f16 and of these
-//! integers have at most 24 bits but for Q6_K's, so that a weight is rounded once and equals ggml's whatever the order of its
-//! operations, fused or not.
+//! weight = (integer - zero) · scale - offset, with a scale for 16 and an offset for 32 weights. The product of the f16 and
+//! the integers has at most 24 bits where an offset follows, so that a weight is rounded once and equals ggml's whatever the
+//! order of its operations, fused or not.
 
 /// A type whose weights share scales in blocks.
 pub trait Block {

@@ -12,9 +12,9 @@ pub const RUN: usize = 32;
 /// The planes, the lower bits first. Of b bits the planes are those p with `b & p != 0`.
 const PLANES: [usize; 3] = [4, 2, 1];
 
-/// Bits in the planes before `plane`, and also their words.
+/// Bits in the planes before `plane`, and also their words: 8 - 2p is the sum of the planes larger than p.
 const fn before(bits: usize, plane: usize) -> usize {
-    bits & 8usize.wrapping_sub(2 * plane)
+    bits & (8 - 2 * plane)
 }
 
 /// The lowest `plane` bits.
@@ -72,29 +72,10 @@ pub fn arranged(bits: usize, words: &[u32]) -> [f32; RUN] {
         return out;
     }
     // As in the shader: four integers of each half and j, one a byte. Written out, since not every loop is unrolled.
-    let has = |plane| bits & plane != 0;
-    let words_of = |plane: usize| &words[before(bits, plane)..];
-    let fours = if let [a, b, c, d, ..] = *words_of(4)
-        && has(4)
-    {
-        [a, b, c, d]
-    } else {
-        [0; 4]
-    };
-    let twos = if let [a, b, ..] = *words_of(2)
-        && has(2)
-    {
-        [a, a >> 4, b, b >> 4]
-    } else {
-        [0; 4]
-    };
-    let ones = if let [a, ..] = *words_of(1)
-        && has(1)
-    {
-        [a, a >> 2, a >> 4, a >> 6]
-    } else {
-        [0; 4]
-    };
+    let word = |plane: usize, at: usize| if bits & plane == 0 { 0 } else { words[before(bits, plane) + at] };
+    let fours = [word(4, 0), word(4, 1), word(4, 2), word(4, 3)];
+    let twos = [word(2, 0), word(2, 0) >> 4, word(2, 1), word(2, 1) >> 4];
+    let ones = [word(1, 0), word(1, 0) >> 2, word(1, 0) >> 4, word(1, 0) >> 6];
     let mut packed = [[0; 4]; 2];
     for (half, packed) in packed.iter_mut().enumerate() {
         for j in 0..4 {
