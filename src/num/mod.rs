@@ -10,6 +10,7 @@ pub mod q4_k;
 pub mod q5_0;
 pub mod q6_k;
 pub mod q8_0;
+pub mod ternary;
 pub mod tq2_0;
 
 /// Largest float, exclusive, that f16 holds as a finite number after rounding to nearest even: halfway from 65504 to 2^16.

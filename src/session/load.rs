@@ -126,7 +126,7 @@ fn tokenizer(checkpoint: &Checkpoint, config: &Config) -> Result<Option<Tokenize
         let expected = format!("ids below vocab_size ({})", config.vocab);
         return Err(Error::format(file, "vocabulary", expected, format_args!("an id {}", tokenizer.n_ids() - 1)));
     }
-    Ok(Some(tokenizer))
+    Ok(Some(tokenizer.with_json_escape(checkpoint.json_escaped_text()?)))
 }
 
 /// What a network's buffers are sized for.
