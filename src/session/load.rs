@@ -157,9 +157,10 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
     Ok(Declared { program, pages, network, moves })
 }
 
-/// The element type that a tensor has on the device: its own if the kernels read it, else F32, which holds it exactly.
+/// The element type that a tensor has on the device: its own.
 fn in_memory(ty: TensorType) -> WeightType {
-    WeightType::ALL.into_iter().find(|weight| weight.name() == ty.name()).unwrap_or(WeightType::F32)
+    let same = WeightType::ALL.into_iter().find(|weight| weight.name() == ty.name());
+    same.unwrap_or_else(|| unreachable!("the kernels read every type that a file can have"))
 }
 
 /// Pairs each wanted tensor with the checkpoint's, in file order; reports everything missing, left over or of another shape.
@@ -213,7 +214,9 @@ async fn stream(
             Place::Words { buffer, at_word, repeat } => {
                 let bytes = checkpoint.read_rows(*ix, 0, rows(&want.shape)).await?;
                 checkpoint.check_finite(*ix, 0, &bytes)?;
-                let words: Vec<u32> = floats(checkpoint.tensors[*ix].ty, &bytes).into_iter().map(f32::to_bits).collect();
+                let mut values = Vec::new();
+                to_f32(checkpoint.tensors[*ix].ty, &bytes, &mut values);
+                let words: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
                 for copy in 0..*repeat {
                     device.write(*buffer, at_word + copy * words.len(), &words);
                 }
@@ -227,7 +230,7 @@ async fn stream(
                     let first_row = segment.first_row + piece.start;
                     let bytes = checkpoint.read_rows(*ix, first_row, piece.len()).await?;
                     checkpoint.check_finite(*ix, first_row as u64 * want.shape[1] as u64, &bytes)?;
-                    write_rows(checkpoint.tensors[*ix].ty, &bytes, segment, piece.start, device);
+                    write_rows(&bytes, segment, piece.start, device);
                     done_bytes += bytes.len() as u64;
                     in_flight += bytes.len() as u64;
                     if in_flight > FLUSH_BYTES {
@@ -251,26 +254,29 @@ fn pieces(segment: &Segment, rows_per_piece: usize) -> impl Iterator<Item = (&Se
     (0..segment.n_rows).step_by(rows_per_piece).map(move |first| (segment, first..segment.n_rows.min(first + rows_per_piece)))
 }
 
-fn floats(ty: TensorType, bytes: &[u8]) -> Vec<f32> {
-    let mut values = Vec::new();
-    to_f32(ty, bytes, &mut values);
-    values
-}
-
 /// Repacks whole rows for the kernels and writes them behind `first` rows of the segment.
-fn write_rows(ty: TensorType, bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
+fn write_rows(bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
     let Segment { part, at_row, .. } = segment;
     let (mut data, mut scales) = (Vec::new(), Vec::new());
-    if part.ty.name() == ty.name() {
-        repack(part.ty, part.k, bytes, &mut data, &mut scales);
-    } else {
-        repack(part.ty, part.k, bytemuck::cast_slice(&floats(ty, bytes)), &mut data, &mut scales);
-    }
+    repack(part.ty, part.k, bytes, &mut data, &mut scales);
     let row = at_row + first;
     device.write(part.data, row * part.ty.row_words(part.k), &data);
     if let Some(buffer) = part.scales {
         let halves = part.ty.scale_halves(row, part.k);
         assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
         device.write(buffer, halves / 2, &scales);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_read_every_type_of_a_file_in_its_own_blocks() {
+        for ty in TensorType::ALL {
+            let format = in_memory(ty).format();
+            assert_eq!((format.block, format.block_bytes), (ty.block(), ty.block_bytes()), "{ty}");
+        }
     }
 }
