@@ -19,7 +19,7 @@ fn folder(test: &str) -> (PathBuf, String, String) {
     std::fs::create_dir_all(&folder).unwrap();
     let model = shown(&Tiny::new(Some(tokenizers::byte_level())).write(&folder.join("model")));
     let text = folder.join("text");
-    std::fs::write(&text, "It was a bright cold day in April. ".repeat(6)[..200].to_owned()).unwrap();
+    std::fs::write(&text, &"It was a bright cold day in April. ".repeat(6)[..200]).unwrap();
     let text = shown(&text);
     (folder, model, text)
 }
@@ -153,7 +153,7 @@ fn bad_input_is_named() {
         (&["trials", "0"], niah(&["--trials", "0"])),
         (&["depths", "101"], niah(&["--depths", "50,101"])),
         (&["lengths", "at least", "20"], niah(&["--lengths", "20"])),
-        (&["context", "99999999"], niah(&["--lengths", "99999999"])),
+        (&["lengths", "99999999"], niah(&["--lengths", "99999999"])),
         (&["long"], niah(&["--lengths", "long"])),
         (&["plot"], niah(&["--plot", "plot"])),
         (&["file", "empty"], vec!["eval", "niah", "-m", &model, "-o", &out, "-f", &empty, "--lengths", "150"]),

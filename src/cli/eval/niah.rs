@@ -16,7 +16,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kitfox::model::Config;
 use kitfox::session::generate::check_ids;
-use kitfox::session::load::DEFAULT_CONTEXT;
+use kitfox::session::load::{DEFAULT_CONTEXT, MAX_CONTEXT};
 use kitfox::session::{KvType, LoadOptions, Model, Sampler, SamplerOptions};
 use kitfox::text::TextStream;
 use kitfox::{Error, Result};
@@ -90,8 +90,11 @@ pub fn run(arguments: &Arguments) -> Done {
         }
     };
     let longest = lengths.iter().copied().max().unwrap_or_else(|| unreachable!("the parser wants one"));
+    if longest > MAX_CONTEXT - ANSWER_TOKENS {
+        return Err(Error::argument("lengths", format!("at most {} tokens", MAX_CONTEXT - ANSWER_TOKENS), longest).into());
+    }
     let kv: KvType = arguments.kv.into();
-    let load = LoadOptions { context: Some(longest.saturating_add(ANSWER_TOKENS)), kv, ..LoadOptions::default() };
+    let load = LoadOptions { context: Some(longest + ANSWER_TOKENS), kv, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval niah"), load)?;
     let parts = Parts::new(&model, hay.as_deref().unwrap_or(HAY))?;
     let trials = trials(arguments, &lengths);
@@ -189,11 +192,14 @@ impl Trial {
 impl Parts {
     fn new(model: &Model, hay: &str) -> Result<Self> {
         let tokenizer = model.tokenizer("eval niah")?;
-        let hay = tokenizer.encode(&format!(" {}", hay.trim()))?;
-        check_ids("file", &hay, model.vocab())?;
-        if hay.is_empty() {
+        if hay.trim().is_empty() {
             return Err(Error::argument("file", "text", "an empty text"));
         }
+        let hay = tokenizer.encode(&format!(" {}", hay.trim()))?;
+        if hay.is_empty() {
+            return Err(Error::argument("file", "text that the vocabulary can spell", "text of no token"));
+        }
+        check_ids("file", &hay, model.vocab())?;
         let ends = hay.iter().map(|id| Ok(tokenizer.decode(&[*id])?.ends_with(['.', '!', '?']))).collect::<Result<_>>()?;
         let question = tokenizer.encode(QUESTION)?;
         check_ids("question", &question, model.vocab())?;
