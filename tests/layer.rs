@@ -4,6 +4,8 @@
 //! With floats the bar is 2e-4 absolute. BitNet rounds: where an activation lies next to a half, a difference in its last bit moves
 //! it by a whole step, so the bars are a median error of 1e-5, at most 10 % of the values over 1e-4 and none over 5e-3.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
 use kitfox::Result;
 use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
 use kitfox::format::{BytesSource, layer_gguf};
