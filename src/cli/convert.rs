@@ -21,6 +21,10 @@ pub struct Arguments {
     /// Type of the matrices: f32, f16, bf16, q8_0, q6_k, q5_0, q4_k, q4_0, tq2_0, or q4_k_m (q4_k with embedding and head in q6_k)
     #[arg(long, value_name = "TYPE")]
     quant: String,
+    /// State that the model's text is JSON-escaped before it is tokenized (LongCrawl64); known of a directory that names its
+    /// tokenizer class `JSONGPT2Tokenizer`, or has `json_escaped_text` in its config.json
+    #[arg(long)]
+    json_escaped: bool,
 }
 
 /// Runs the command.
@@ -30,6 +34,9 @@ pub fn run(arguments: &Arguments) -> Done {
     refuse_own_input(&checkpoint, &arguments.output)?;
     // Before any weight is read: a file that cannot be run is of no use.
     check(&checkpoint)?;
+    if arguments.json_escaped {
+        checkpoint.set_json_escaped_text();
+    }
     let part = part_of(&arguments.output);
     let converted = write(&mut checkpoint, quant, &part).and_then(|converted| {
         let renamed = fs::rename(&part, &arguments.output);

@@ -1,5 +1,8 @@
 //! A Hugging Face directory: `config.json`, `model.safetensors` or the shards that `model.safetensors.index.json` names, and
 //! `tokenizer.json` or GPT-2's `vocab.json` with `merges.txt`.
+//!
+//! The official code saves the models of LongCrawl64, whose text is JSON-escaped, with a tokenizer class of its own:
+//! `JSONGPT2Tokenizer` in `tokenizer_config.json` states `json_escaped_text` where `config.json` does not.
 
 use super::source::Source;
 use super::{Checkpoint, Kind, Tensor, in_file_order, keys, names, safetensors};
@@ -188,5 +191,14 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     }
     let full = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let name = full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-    read(Parts { name, config_file: shown("config.json"), config, tokenizer, tokenizer_file, index, files }).await
+    let mut checkpoint =
+        read(Parts { name, config_file: shown("config.json"), config, tokenizer, tokenizer_file, index, files }).await?;
+    const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+    if there(TOKENIZER_CONFIG) && !checkpoint.config.contains_key(keys::JSON_ESCAPED_TEXT) {
+        let tokenizer_config = keys::parse(&shown(TOKENIZER_CONFIG), "tokenizer_config", &text(TOKENIZER_CONFIG).await?)?;
+        if tokenizer_config.get("tokenizer_class").is_some_and(|class| class == "JSONGPT2Tokenizer") {
+            checkpoint.set_json_escaped_text();
+        }
+    }
+    Ok(checkpoint)
 }

@@ -51,14 +51,15 @@ const KEYS: [(&str, &str, Kind); 31] = [
     ("log_pruning_tolerance", "fox.log_pruning_tolerance", Kind::Real),
     ("max_position_embeddings", "fox.max_position_embeddings", Kind::Whole),
     ("training_context", "fox.training_context", Kind::Whole),
-    // Whether the model's text is JSON-escaped before it is tokenized (the published 760M checkpoints).
-    ("json_escaped_text", "fox.json_escaped_text", Kind::Flag),
+    (JSON_ESCAPED_TEXT, "fox.json_escaped_text", Kind::Flag),
     ("bos_token_id", "tokenizer.ggml.bos_token_id", Kind::Whole),
     ("eos_token_id", "tokenizer.ggml.eos_token_id", Kind::Whole),
     ("pad_token_id", "tokenizer.ggml.padding_token_id", Kind::Whole),
     ("unk_token_id", "tokenizer.ggml.unknown_token_id", Kind::Whole),
 ];
 
+/// Whether the model's text is JSON-escaped before it is tokenized (the published 760M checkpoints).
+pub const JSON_ESCAPED_TEXT: &str = "json_escaped_text";
 /// The longest sequence the model is meant for: not a switch of its own but what two keys of `config.json` say.
 const CONTEXT: &str = "fox.context_length";
 /// `config.json`, letter for letter.

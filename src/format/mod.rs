@@ -105,6 +105,23 @@ impl Checkpoint {
         self.files.first().map_or(&self.name, |file| file.name())
     }
 
+    /// Whether the model's text is JSON-escaped before it is tokenized.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the configuration's `json_escaped_text` is no bool.
+    pub fn json_escaped_text(&self) -> Result<bool> {
+        match self.config.get(keys::JSON_ESCAPED_TEXT) {
+            None | Some(serde_json::Value::Null) => Ok(false),
+            Some(serde_json::Value::Bool(escaped)) => Ok(*escaped),
+            Some(other) => Err(Error::config(keys::JSON_ESCAPED_TEXT, "true or false", other)),
+        }
+    }
+
+    /// States that the model's text is JSON-escaped before it is tokenized.
+    pub fn set_json_escaped_text(&mut self) {
+        self.config.insert(keys::JSON_ESCAPED_TEXT.into(), true.into());
+    }
+
     /// Index of the tensor with this (canonical) name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.tensors.iter().position(|tensor| tensor.name == name)

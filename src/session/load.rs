@@ -126,7 +126,7 @@ fn tokenizer(checkpoint: &Checkpoint, config: &Config) -> Result<Option<Tokenize
         let expected = format!("ids below vocab_size ({})", config.vocab);
         return Err(Error::format(file, "vocabulary", expected, format_args!("an id {}", tokenizer.n_ids() - 1)));
     }
-    Ok(Some(tokenizer))
+    Ok(Some(tokenizer.with_json_escape(checkpoint.json_escaped_text()?)))
 }
 
 /// What a network's buffers are sized for.
@@ -267,10 +267,10 @@ fn write_rows(ty: TensorType, bytes: &[u8], segment: &Segment, first: usize, dev
         repack(part.ty, part.k, bytemuck::cast_slice(&floats(ty, bytes)), &mut data, &mut scales);
     }
     let row = at_row + first;
-    device.write(part.data, row * part.ty.data_words(1, part.k), &data);
+    device.write(part.data, row * part.ty.row_words(part.k), &data);
     if let Some(buffer) = part.scales {
-        let block = row * part.k / part.ty.block();
-        assert!(block.is_multiple_of(2), "pieces and parts start at even rows");
-        device.write(buffer, block / 2, &scales);
+        let halves = part.ty.scale_halves(row, part.k);
+        assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
+        device.write(buffer, halves / 2, &scales);
     }
 }
