@@ -11,6 +11,7 @@ pub mod cases;
 pub mod fast;
 pub mod lambda;
 pub(super) mod pages;
+pub(super) mod prologue;
 #[cfg(test)]
 mod tests;
 

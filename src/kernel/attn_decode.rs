@@ -6,9 +6,10 @@
 //! Λ_t anew: cheaper than a dispatch. The partial row of (head, split) is its maximum, Σ p and Σ p·v.
 
 use super::attention::cases::{Fixture, Gates};
-use super::attention::pages::{read_row, write_row};
+use super::attention::pages::read_row;
+use super::attention::prologue::Prologue;
 use super::attention::{
-    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, head_dim_variant, lambda,
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, head_dim_variant, lambda,
 };
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
@@ -107,75 +108,6 @@ impl AttnDecode<'_> {
             params.into_iter().map(|param| param as u32).chain([heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
         let grid = Grid::xy(Extent::Fixed(heads.n_heads as u32), Extent::Splits);
         r.dispatch(&ATTN_DECODE, variant, &bindings, &params, grid);
-    }
-}
-
-/// One head's part before the attention: the query, and the new key, value and Λ in their pages. Returns (query · scale, Λ_t).
-pub(super) struct Prologue<'a> {
-    proj: &'a [f32],
-    vectors: Option<&'a [f32]>,
-    shift_rows: Option<&'a mut [f32]>,
-    pages: Pages<'a>,
-}
-
-impl<'a> Prologue<'a> {
-    pub fn new(args: &mut Args<'a>) -> Self {
-        Self {
-            proj: args.take_f32("proj"),
-            vectors: args.has("VECTORS").then(|| &*args.take_f32("vectors")),
-            shift_rows: args.has("SHIFT").then(|| args.take_f32("shift_rows")),
-            pages: Pages::new(args),
-        }
-    }
-
-    pub fn pages(&self) -> &Pages<'a> {
-        &self.pages
-    }
-
-    /// Stores one head's new key, value and Λ; gives the query, normed and scaled, and Λ_t.
-    pub fn head(
-        &mut self,
-        args: &Args<'_>,
-        head: usize,
-        k_pages: &mut [u32],
-        v_pages: &mut [u32],
-        lam_pages: &mut [u32],
-    ) -> (Vec<f64>, u64) {
-        let (h, pos) = (args.constant("HEAD_DIM"), args.step.pos as usize);
-        let projected =
-            |name: &str| -> Vec<f64> { self.proj[args.param(name) + head * h..][..h].iter().map(|x| f64::from(*x)).collect() };
-        let (q, mut k, mut v) = (projected("q"), projected("k"), projected("v"));
-        for (flag, gate, which, y) in [("K_SHIFT", "k_shift", 0, &mut k), ("V_SHIFT", "v_shift", 1, &mut v)] {
-            let Some(rows) = self.shift_rows.as_mut().filter(|_| args.has(flag)) else { continue };
-            let alpha = 1.0 / (1.0 + (-f64::from(self.proj[args.param(gate) + head])).exp());
-            let row = |slot: u32| ((slot as usize * 2 + which) * args.param("n_heads") + head) * h;
-            for (c, y) in y.iter_mut().enumerate() {
-                let before = if pos == 0 { 0.0 } else { f64::from(rows[row(args.step.shift_in) + c]) };
-                rows[row(args.step.shift_out) + c] = *y as f32;
-                *y = alpha * before + (1.0 - alpha) * *y;
-            }
-        }
-        let vector = |name: &str, ix: usize| self.vectors.map_or(0.0, |vectors| f64::from(vectors[args.param(name) + ix]));
-        let norm = |x: Vec<f64>, weight: &str| -> Vec<f64> {
-            if !args.has("QK_NORM") {
-                return x;
-            }
-            let mean = x.iter().map(|x| x * x).sum::<f64>() / h as f64;
-            let scale = 1.0 / (mean + f64::from(args.param_f32("qk_eps"))).sqrt();
-            x.iter().enumerate().map(|(c, x)| x * scale * vector(weight, head * h + c)).collect()
-        };
-        let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, self.pages.slot(pos - 1, head)) };
-        if !args.has("F_NONE") {
-            let z = if args.has("F_FULL") { f64::from(self.proj[args.param("f") + head]) } else { 0.0 };
-            lam = lam.wrapping_add(lambda::forgotten(z + vector("f_bias", head)));
-        }
-        let slot = self.pages.slot(pos, head);
-        let rounded = |x: Vec<f64>| -> Vec<f32> { x.into_iter().map(|x| x as f32).collect() };
-        write_row(k_pages, slot, &rounded(norm(k, "k_norm")), args.has("KV_F16"));
-        write_row(v_pages, slot, &rounded(v), args.has("KV_F16"));
-        lambda::write(lam_pages, slot, lam);
-        let scale = f64::from(args.param_f32("scale"));
-        (norm(q, "q_norm").into_iter().map(|q| q * scale).collect(), lam)
     }
 }
 

@@ -4,11 +4,10 @@
 //! into workgroup memory, once for all tokens of the tile.
 
 use super::dot::{self, Matrix};
-use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::{inputs, parallel};
 use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
-    Variant,
 };
 
 /// `data, scales: [n_rows, k]` and `x: [tokens, k]` to columns of `y: [tokens, out_stride]`.
@@ -17,16 +16,13 @@ pub static MATMUL: Kernel = Kernel {
     wgsl: include_str!("../../shaders/matmul.wgsl"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
         BindingDecl::read("x", Elem::F32x4),
         BindingDecl::write("y", Elem::F32),
     ],
     params: &["n_rows", "k", "out_stride", "out_offset"],
     uses_step: true,
-    flags: &{
-        let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
-        [f32, f16, q8_0, q4_0, "RESIDUAL", "WIDE"]
-    },
+    flags: &layout::flags::<{ N_FLAGS + 2 }>(&["RESIDUAL", "WIDE"]),
     consts: &["TILE"],
     twin,
     fast: Some(fast),
@@ -61,7 +57,7 @@ impl MatMul {
         bindings.extend([r.whole(self.x), r.whole(self.y)]);
         // Few rows: more, smaller tiles, or most of the GPU would wait.
         let tile = if part.n_rows < 1024 { 32 } else { 64 };
-        let variant = Variant::new().flag(part.ty.flag()).flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
+        let variant = part.ty.variant().flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
         let variant = variant.constant("TILE", tile);
         let params = [part.n_rows as u32, part.k as u32, self.out_stride as u32, self.out_offset as u32];
         let grid = Grid::xy(Extent::Fixed((part.n_rows as u32).div_ceil(tile)), Extent::Tokens { per: tile });
@@ -116,11 +112,25 @@ fn fast(args: &mut Args<'_>) {
 }
 
 fn cases() -> Vec<Case> {
-    let shapes =
-        [(1, 32, 1), (5, 96, 3), (64, 512, 64), (130, 1280, 65), (5, 36, 9), (37, 44, 33), (1030, 64, 65), (1024, 96, 3)];
-    let all = WeightType::ALL.into_iter().flat_map(|ty| shapes.map(|shape| (ty, shape)));
-    let fits = all.filter(|(ty, (_, k, _))| k % ty.block() == 0);
-    fits.flat_map(|(ty, shape)| [case(ty, shape, false), case(ty, shape, true)]).collect()
+    let shapes = [
+        (1, 32, 1),
+        (5, 96, 3),
+        (64, 512, 64),
+        (130, 1280, 65),
+        (5, 36, 9),
+        (37, 44, 33),
+        (7, 768, 5),
+        (1030, 64, 65),
+        (1024, 96, 3),
+    ];
+    let mut cases = Vec::new();
+    for ty in WeightType::ALL {
+        // Narrow ones as narrow as the type allows.
+        let shapes = shapes.map(|(rows, k, tokens)| (rows, k.max(ty.block()), tokens));
+        let fits = shapes.into_iter().filter(|(_, k, _)| k.is_multiple_of(ty.block()));
+        cases.extend(fits.flat_map(|shape| [case(ty, shape, false), case(ty, shape, true)]));
+    }
+    cases
 }
 
 fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool) -> Case {

@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod fox;
+pub mod layer;
 pub mod state;
 pub mod weights;
 

@@ -4,9 +4,9 @@
 //! of the running maximum a whole context of them is far below the last bit of Σ p, and products of smaller ones would be
 //! subnormal, which takes a CPU ten times as long. A page whose every weight is below that is not read.
 
+use super::prologue::Prologue;
 use super::{LOWEST, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, lambda};
 use crate::graph::Args;
-use crate::kernel::attn_decode::Prologue;
 use crate::kernel::parallel::map_ranges;
 
 /// Queries that share an unpacked page.

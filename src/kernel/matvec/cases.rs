@@ -26,9 +26,12 @@ pub(super) fn cases() -> Vec<Case> {
     let plain = |ty, rows, k| Special { ty, rows, k, norm: false, n_gates: 0, epilogue: Epilogue::Store, tokens: 0 };
     let mut all = Vec::new();
     for ty in WeightType::ALL {
-        let edges = [(1, 32), (5, 96), (64, 512), (130, 1280), (5, 36), (37, 44), (4099, 64)];
-        all.extend(edges.into_iter().filter(|(_, k)| k % ty.block() == 0).map(|(rows, k)| plain(ty, rows, k)));
-        for (rows, k) in [(5, 96), (130, 512)] {
+        // Narrow ones as narrow as the type allows.
+        let narrow = |k: usize| k.max(ty.block());
+        let fits = |(_, k): &(usize, usize)| k.is_multiple_of(ty.block());
+        let edges = [(1, narrow(32)), (5, narrow(96)), (64, 512), (130, 1280), (5, 36), (37, 44), (7, 768), (4099, 64)];
+        all.extend(edges.into_iter().filter(fits).map(|(rows, k)| plain(ty, rows, k)));
+        for (rows, k) in [(5, narrow(96)), (130, 512)] {
             let plain = plain(ty, rows, k);
             all.push(Special { norm: true, ..plain });
             all.push(Special { n_gates: 3, ..plain });
@@ -37,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
             all.push(Special { norm: true, epilogue: Epilogue::Residual, n_gates: 1, ..plain });
             all.push(Special { tokens: 3, norm: true, ..plain });
         }
-        for (rows, k) in [(2, 32), (10, 96), (130, 512), (4102, 64)] {
+        for (rows, k) in [(2, narrow(32)), (10, narrow(96)), (130, 512), (4102, 64)].into_iter().filter(fits) {
             all.push(Special { epilogue: Epilogue::SwiGlu, ..plain(ty, rows, k) });
             all.push(Special { epilogue: Epilogue::SwiGlu, norm: true, ..plain(ty, rows, k) });
         }
