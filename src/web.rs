@@ -6,8 +6,8 @@
 //! settles no promise.
 
 use crate::format::{self, BoxFuture, Source};
-use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Generation, LoadOptions, Model};
 use crate::session::sampler::SamplerOptions;
+use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Generation, LoadOptions, Model};
 use crate::{Error, Result};
 use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
@@ -227,7 +227,8 @@ impl Source for JsSource {
             };
             let bytes = bytes.and_then(|bytes| bytes.dyn_into::<Uint8Array>());
             bytes.map(|bytes| bytes.to_vec()).map_err(|thrown| {
-                let reason = thrown.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{thrown:?}"), |error| error.message().into());
+                let reason =
+                    thrown.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{thrown:?}"), |error| error.message().into());
                 Error::Io { file: self.name.clone(), action: "read", reason }
             })
         })

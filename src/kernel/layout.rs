@@ -54,6 +54,11 @@ impl WeightType {
         if self.has_scales() { 32 } else { 4 }
     }
 
+    /// `k` rounded up to whole blocks.
+    pub fn padded(self, k: usize) -> usize {
+        k.next_multiple_of(self.block())
+    }
+
     /// Bytes of a row of `k` weights in GGUF.
     pub fn gguf_row_bytes(self, k: usize) -> usize {
         match self {

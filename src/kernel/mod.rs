@@ -13,6 +13,7 @@ pub mod attn_prefill;
 mod dot;
 pub mod embed;
 pub mod forget_gate;
+pub mod glu;
 pub mod kv_append;
 pub mod layout;
 pub mod matmul;
@@ -20,7 +21,7 @@ pub mod matvec;
 pub mod output_gate;
 pub mod parallel;
 pub mod rms_norm;
-pub mod silu_gate;
+pub mod rope;
 pub mod token_shift;
 
 /// Every kernel, for the tests and for `kitfox check`.
@@ -30,18 +31,20 @@ pub static KERNELS: &[&Kernel] = &[
     &attn_prefill::ATTN_PREFILL,
     &embed::EMBED,
     &forget_gate::FORGET_GATE,
+    &glu::GLU,
     &kv_append::KV_APPEND,
     &matmul::MATMUL,
     &matvec::MATVEC,
     &output_gate::OUTPUT_GATE,
     &rms_norm::RMS_NORM,
-    &silu_gate::SILU_GATE,
+    &rope::ROPE,
     &token_shift::TOKEN_SHIFT,
 ];
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
+    ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
     ("rows", include_str!("../../shaders/shared/rows.wgsl")),
     ("step", include_str!("../../shaders/shared/step.wgsl")),

@@ -3,10 +3,12 @@
 
 pub mod config;
 pub mod fox;
+mod keys;
+pub mod rope;
 pub mod state;
 pub mod weights;
 
-pub use config::{Config, ForgetGate, OutputGate};
+pub use config::{Config, ForgetGate, MlpAct, OutputGate};
 pub use fox::Fox;
 pub use state::Pages;
 pub use weights::{Place, Segment, Wanted};

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::format::{Checkpoint, TensorType, to_f32};
 use crate::graph::Program;
 use crate::kernel::attention::PAGE;
-use crate::kernel::layout::{WeightType, repack};
+use crate::kernel::layout::{Part, WeightType, repack};
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Element type of the KV cache.
@@ -95,11 +96,11 @@ impl Model {
             checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
         let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
         let max_pages = context.div_ceil(PAGE);
-        let pages = Pages::new(config.n_layers, config.n_heads, max_pages);
+        let pages = Pages::new(&config, max_pages, chunk);
         let mut program = Program::default();
         let kv_f16 = options.kv == KvType::F16;
         let fox_options = fox::Options { type_of: &type_of, chunk, kv_f16, scores: options.scores };
-        let (network, wanted) = Fox::declare(&mut program, &config, &pages, max_pages, &fox_options);
+        let (network, wanted) = Fox::declare(&mut program, &config, &pages, &fox_options);
         let moves = match_tensors(&file, wanted, &checkpoint)?;
         fits_in_bindings(&program)?;
         let graphs = Graphs {
@@ -112,6 +113,9 @@ impl Model {
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let mut device = opened.hold(&program).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
+        for (buffer, at, numbers) in network.constants() {
+            device.write(buffer, at, bytemuck::cast_slice(&numbers));
+        }
         let mut model =
             Self { file, config, tokenizer, device, device_name, device_note, program, network, graphs, pages, context, chunk };
         model.warm_up().await?;
@@ -238,18 +242,30 @@ fn write_rows(
 ) -> Result<()> {
     let Segment { part, at_row, .. } = segment;
     let (mut data, mut scales) = (Vec::new(), Vec::new());
+    let width = checkpoint.tensors[ix].width();
     if checkpoint.tensors[ix].ty == TensorType::BF16 {
         let values = floats(checkpoint, ix, bytes)?;
-        repack(part.ty, part.k, bytemuck::cast_slice(&values), &mut data, &mut scales);
+        repack(part.ty, part.k, &padded(part, width, bytemuck::cast_slice(&values)), &mut data, &mut scales);
     } else {
-        repack(part.ty, part.k, bytes, &mut data, &mut scales);
+        repack(part.ty, part.k, &padded(part, width, bytes), &mut data, &mut scales);
     }
     let row = at_row + first;
-    device.write(part.data, row * part.ty.data_words(1, part.k), &data);
+    device.write(part.data, row * part.ty.row_words(part.k), &data);
     if let Some(buffer) = part.scales {
         let block = row * part.k / part.ty.block();
         assert!(block.is_multiple_of(2), "pieces and parts start at even rows");
         device.write(buffer, block / 2, &scales);
     }
     Ok(())
+}
+
+/// Rows of `width` weights filled up with zeros to the part's width: only types without blocks have rows that need it, and zero
+/// bytes are a zero weight in each of them.
+fn padded<'a>(part: &Part, width: usize, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    if width == part.k {
+        return Cow::Borrowed(bytes);
+    }
+    let row_bytes = part.ty.gguf_row_bytes(part.k);
+    let (held, rest) = (row_bytes / part.k * width, row_bytes / part.k * (part.k - width));
+    Cow::Owned(bytes.chunks_exact(held).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, rest))).collect())
 }
