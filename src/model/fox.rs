@@ -12,18 +12,19 @@
 //! ```
 //! Each part but the products is a switch of [`Config`]. Source: Lin et al., arXiv 2503.02130, and the official code.
 
-use super::config::{Config, ForgetGate, MlpAct, OutputGate, QK_NORM_EPS};
+use super::config::{Config, MlpAct, OutputGate, QK_NORM_EPS};
+use super::layer::{Layer, Load};
 use super::rope as angles;
 use super::state::Pages;
-use super::weights::{Matrix, Place, TensorRows, Wanted};
+use super::weights::{Matrix, Wanted};
 use crate::graph::{BufferId, GraphId, Program, Recorder, Role};
-use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Proj, Rows, Vectors};
+use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Rows};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::glu::Glu;
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matmul::MatMul;
-use crate::kernel::matvec::{Bias, Epilogue, Gates, GluAct, MatVec, Norm};
+use crate::kernel::matvec::{Epilogue, Gates, GluAct, MatVec, Norm};
 use crate::kernel::rms_norm::{self, RmsNorm};
 use crate::kernel::{attn_prefill, embed, forget_gate, kv_append, output_gate, rope, token_shift};
 
@@ -39,36 +40,14 @@ pub struct Fox {
     kv_f16: bool,
     max_pages: usize,
     page_table: BufferId,
-    /// Norms and biases of every layer, and the rotary table at its word.
+    /// The rotary table, then norms and biases of every layer.
     vectors: BufferId,
-    rope: Option<usize>,
     /// Token ids of a replay, [chunk] u32.
     pub ids: BufferId,
     /// Logits after the last token of a replay, [V] f32.
     pub logits: BufferId,
     /// Logits after every token of a replay, [chunk, V] f32, when scores were asked for.
     pub scores: Option<BufferId>,
-}
-
-#[derive(Clone, Debug)]
-struct Layer {
-    attn_norm: BufferId,
-    /// q, k, v, (output gate): [d + 2 kv_width (+ d), d].
-    proj: Matrix,
-    /// One number for each of these rows.
-    proj_bias: Option<BufferId>,
-    /// Forget gate, k shift, v shift, those that the model has, as f32: [rows, d].
-    gates: Option<Part>,
-    columns: Proj,
-    vectors: Vectors,
-    attn_output: Matrix,
-    ffn_norm: BufferId,
-    gate_up: Matrix,
-    down: Matrix,
-    k_pages: BufferId,
-    v_pages: BufferId,
-    lam_pages: BufferId,
-    shift_rows: BufferId,
 }
 
 /// What a [`Fox`] is declared with.
@@ -87,49 +66,30 @@ impl Fox {
     /// Declares every buffer, and says which tensors are wanted and where they go.
     pub fn declare(program: &mut Program, config: &Config, pages: &Pages, options: &Options<'_>) -> (Self, Vec<Wanted>) {
         let max_pages = pages.max_pages();
-        let rope_words = config.rope_base.map_or(0, |_| max_pages * PAGE * angles::row_words(config.head_dim));
-        let layer_words = vector_sizes(config).into_iter().flatten().sum::<usize>();
-        let vectors = program.buffer("vectors", rope_words + config.n_layers * layer_words, Role::Weight);
-        let rope = config.rope_base.map(|_| 0);
-        let mut load =
-            Load { program, wanted: Vec::new(), config, type_of: options.type_of, vectors, rope, next_vector: rope_words };
+        let mut load = Load::new(program, config, options.type_of, max_pages * PAGE);
         let (d, vocab) = (config.hidden, config.vocab);
         let embedding = load.matrix("token_embd", "token_embd.weight", vocab, d);
         let layers = (0..config.n_layers).map(|ix| load.layer(ix, pages.per_layer(), options.kv_f16)).collect();
         let norm = load.vector("output_norm.weight", d);
         let head = if config.tied { embedding.clone() } else { load.matrix("output", "output.weight", vocab, d) };
-        let wanted = load.wanted;
+        let Load { wanted, vectors, .. } = load;
         let page_table = program.buffer("page table", pages.table_words(), Role::Input);
         let ids = program.buffer("ids", options.chunk, Role::Input);
         let logits = program.buffer("logits", vocab, Role::Output);
         let scores = options.scores.then(|| program.buffer("scores", options.chunk * vocab, Role::Output));
         let (config, kv_f16, chunk) = (config.clone(), options.kv_f16, options.chunk);
-        let fox = Self {
-            config,
-            chunk,
-            embedding,
-            layers,
-            norm,
-            head,
-            kv_f16,
-            max_pages,
-            page_table,
-            vectors,
-            rope,
-            ids,
-            logits,
-            scores,
-        };
+        let fox =
+            Self { config, chunk, embedding, layers, norm, head, kv_f16, max_pages, page_table, vectors, ids, logits, scores };
         (fox, wanted)
     }
 
     /// What must be written beside the checkpoint's tensors, in pieces: buffer, first word, numbers.
     pub fn constants(&self) -> impl Iterator<Item = (BufferId, usize, Vec<f32>)> + use<'_> {
         let Config { head_dim, rope_base, .. } = self.config;
-        self.rope.zip(rope_base).into_iter().flat_map(move |(at, base)| {
+        rope_base.into_iter().flat_map(move |base| {
             (0..self.max_pages).map(move |page| {
                 let rows = angles::rows(page * PAGE..(page + 1) * PAGE, head_dim, base);
-                (self.vectors, at + page * rows.len(), rows)
+                (self.vectors, page * rows.len(), rows)
             })
         })
     }
@@ -223,7 +183,7 @@ impl Fox {
             kv_append::record(&mut r, heads, &k, &v, kv);
             attn_prefill::record(&mut r, heads, &q, kv, o);
             if let Some(weight_offset) = vectors.out_norm {
-                norm_heads(&mut r, heads.n_heads, heads, vectors, weight_offset, norm_eps, None, o);
+                norm_heads(&mut r, heads.n_heads, heads.head_dim, (vectors.buffer, weight_offset), norm_eps, None, o);
             }
             if columns.gate.is_some() {
                 output_gate::record(&mut r, heads, proj, columns, self.gate_act(), o);
@@ -279,7 +239,7 @@ impl Fox {
         for (rows, weight_offset, n_heads, width, name) in normed {
             if let Some(weight_offset) = weight_offset {
                 let y = r.scratch(name, n * width);
-                norm_heads(r, n_heads, heads, vectors, weight_offset, QK_NORM_EPS, Some(*rows), y);
+                norm_heads(r, n_heads, heads.head_dim, (vectors.buffer, weight_offset), QK_NORM_EPS, Some(*rows), y);
                 *rows = own(y, width);
             }
             if vectors.rope.is_some() {
@@ -339,169 +299,14 @@ fn norm_rows(r: &mut Recorder<'_>, x: BufferId, y: BufferId, weight: BufferId, d
 fn norm_heads(
     r: &mut Recorder<'_>,
     n_heads: usize,
-    heads: &Heads,
-    vectors: &Vectors,
-    weight_offset: usize,
+    head_dim: usize,
+    (weight, weight_offset): (BufferId, usize),
     eps: f32,
     x: Option<Rows>,
     y: BufferId,
 ) {
     let x = x.map(|x| rms_norm::Rows { buffer: x.buffer, stride: x.stride, offset: x.column });
-    let y = rms_norm::Rows { buffer: y, stride: n_heads * heads.head_dim, offset: 0 };
-    let weight = r.whole(vectors.buffer);
-    RmsNorm { x, y, weight, weight_offset, rows_per_token: n_heads, width: heads.head_dim, eps }.record(r);
-}
-
-impl Layer {
-    /// The bias of rows of the projection from one on.
-    fn bias(&self, first_row: usize) -> Option<Bias> {
-        self.proj_bias.map(|buffer| Bias { buffer, offset: first_row })
-    }
-
-    /// The gate rows sit behind those of the projection.
-    fn first_gate(&self) -> usize {
-        self.proj.parts.iter().map(|part| part.n_rows).sum()
-    }
-
-    /// Channels inside the MLP, with the padding that the type of `down` asks for.
-    fn act_words(&self) -> usize {
-        self.down.parts.iter().map(|part| part.k).max().unwrap_or(0)
-    }
-}
-
-/// Words of a layer's q_norm, k_norm, f_bias and out_norm, where the model has them.
-fn vector_sizes(config: &Config) -> [Option<usize>; 4] {
-    let Config { hidden: d, n_heads, qk_norm, output_norm, forget_gate, .. } = *config;
-    let has_bias = forget_gate != ForgetGate::None;
-    [qk_norm.then_some(d), qk_norm.then_some(config.kv_width()), has_bias.then_some(n_heads), output_norm.then_some(d)]
-}
-
-/// Declares buffers and takes down what is wanted.
-struct Load<'a> {
-    program: &'a mut Program,
-    wanted: Vec<Wanted>,
-    config: &'a Config,
-    type_of: &'a dyn Fn(&str) -> WeightType,
-    /// Every layer's vectors.
-    vectors: BufferId,
-    rope: Option<usize>,
-    /// Its first free word.
-    next_vector: usize,
-}
-
-impl Load<'_> {
-    fn rows(&self, name: String, n_rows: usize) -> TensorRows {
-        let ty = (self.type_of)(&name);
-        TensorRows { name, n_rows, ty }
-    }
-
-    fn matrix(&mut self, label: &str, tensor: &str, n_rows: usize, k: usize) -> Matrix {
-        let rows = self.rows(tensor.to_owned(), n_rows);
-        Matrix::stack(self.program, &mut self.wanted, label, &[rows], k)
-    }
-
-    fn words(&mut self, name: String, shape: Vec<usize>, buffer: BufferId, at_word: usize, repeat: usize) {
-        self.wanted.push(Wanted { name, shape, place: Place::Words { buffer, at_word, repeat } });
-    }
-
-    fn vector(&mut self, tensor: &str, n: usize) -> BufferId {
-        let buffer = self.program.buffer(tensor.trim_end_matches(".weight"), n, Role::Weight);
-        self.words(tensor.to_owned(), vec![n], buffer, 0, 1);
-        buffer
-    }
-
-    fn layer(&mut self, ix: usize, n_pages: usize, kv_f16: bool) -> Layer {
-        let Config { hidden: d, intermediate, head_dim, n_heads, n_kv_heads, n_layers, .. } = *self.config;
-        let heads = Heads { n_heads, n_kv_heads, head_dim, n_layers, layer: ix };
-        let kv = heads.kv_width();
-        let name = |tensor: &str| format!("blk.{ix}.{tensor}.weight");
-        let attn_norm = self.vector(&name("attn_norm"), d);
-        let stacked = [("attn_q", d), ("attn_k", kv), ("attn_v", kv), ("attn_gate", d)];
-        let n_stacked = if self.config.output_gate.is_some() { 4 } else { 3 };
-        let rows: Vec<TensorRows> = stacked[..n_stacked].iter().map(|(tensor, rows)| self.rows(name(tensor), *rows)).collect();
-        let proj = Matrix::stack(self.program, &mut self.wanted, &format!("blk.{ix}.proj"), &rows, d);
-        let n_rows = rows.iter().map(|rows| rows.n_rows).sum();
-        let proj_bias = self.config.qkv_bias.then(|| self.proj_bias(ix, n_rows, [0, d, d + kv, d + 2 * kv]));
-        let (gates, columns) = self.gates(ix, n_rows);
-        let vectors = self.vectors(ix);
-        let attn_output = self.matrix(&format!("blk.{ix}.attn_output"), &name("attn_output"), d, d);
-        let ffn_norm = self.vector(&name("ffn_norm"), d);
-        let pair = ["ffn_gate", "ffn_up"].map(|tensor| self.rows(name(tensor), intermediate));
-        let padded = (self.type_of)(&name("ffn_down")).padded(intermediate);
-        let gate_up = Matrix::pairs(self.program, &mut self.wanted, &format!("blk.{ix}.gate_up"), pair, padded, d);
-        let down = self.matrix(&format!("blk.{ix}.down"), &name("ffn_down"), d, intermediate);
-        let row_words = Kv::row_words(head_dim, kv_f16);
-        let mut state = |what: &str, words| self.program.buffer(format!("blk.{ix}.{what}"), words, Role::State);
-        Layer {
-            attn_norm,
-            proj,
-            proj_bias,
-            gates,
-            columns,
-            vectors,
-            attn_output,
-            ffn_norm,
-            gate_up,
-            down,
-            k_pages: state("k_pages", n_pages * PAGE * row_words),
-            v_pages: state("v_pages", n_pages * PAGE * row_words),
-            lam_pages: state("lam_pages", n_pages * heads.lam_words()),
-            shift_rows: state("shift_rows", heads.shift_words()),
-        }
-    }
-
-    /// The biases of q, k and v over all rows of the projection: the output gate has none.
-    fn proj_bias(&mut self, ix: usize, n_rows: usize, bounds: [usize; 4]) -> BufferId {
-        let buffer = self.program.buffer(format!("blk.{ix}.proj_bias"), n_rows, Role::Weight);
-        for (tensor, rows) in ["attn_q", "attn_k", "attn_v"].into_iter().zip(bounds.windows(2)) {
-            self.words(format!("blk.{ix}.{tensor}.bias"), vec![rows[1] - rows[0]], buffer, rows[0], 1);
-        }
-        buffer
-    }
-
-    /// The rows of one a head behind `wide` columns of whole heads: forget gate, k shift, v shift, those that the model has.
-    fn gates(&mut self, ix: usize, wide: usize) -> (Option<Part>, Proj) {
-        let Config { hidden: d, n_heads, n_kv_heads, forget_gate, k_shift, v_shift, .. } = *self.config;
-        let kv = self.config.kv_width();
-        let present = [
-            ("attn_fgate", n_heads, forget_gate == ForgetGate::Full),
-            ("attn_k_shift", n_kv_heads, k_shift),
-            ("attn_v_shift", n_kv_heads, v_shift),
-        ];
-        let n_rows = present.iter().filter(|(_, _, on)| *on).map(|(_, rows, _)| rows).sum();
-        let data = (n_rows > 0).then(|| self.program.buffer(format!("blk.{ix}.gates"), n_rows * d, Role::Weight));
-        let mut at = 0;
-        let columns = present.map(|(tensor, rows, on)| {
-            let buffer = data.filter(|_| on)?;
-            self.words(format!("blk.{ix}.{tensor}.weight"), vec![rows, d], buffer, at * d, 1);
-            at += rows;
-            Some(wide + at - rows)
-        });
-        let [f, k_shift, v_shift] = columns;
-        let gate = self.config.output_gate.map(|_| d + 2 * kv);
-        let gates = data.map(|data| Part { ty: WeightType::F32, n_rows, k: d, data, scales: None });
-        (gates, Proj { stride: wide + n_rows, q: 0, k: d, v: d + kv, gate, f, k_shift, v_shift })
-    }
-
-    /// The small vectors of a layer, behind those of the layer before.
-    fn vectors(&mut self, ix: usize) -> Vectors {
-        let Config { n_heads, n_kv_heads, qk_norm_shared, .. } = *self.config;
-        // A weight that all heads share serves each of them.
-        let shared = |n_heads: usize| if qk_norm_shared { n_heads } else { 1 };
-        let tensors = [
-            ("attn_q_norm.weight", shared(n_heads)),
-            ("attn_k_norm.weight", shared(n_kv_heads)),
-            ("attn_fgate.bias", 1),
-            ("attn_sub_norm.weight", 1),
-        ];
-        let sizes = vector_sizes(self.config);
-        let [q_norm, k_norm, f_bias, out_norm] = std::array::from_fn(|part| {
-            let (size, (tensor, repeat)) = (sizes[part]?, tensors[part]);
-            let at = self.next_vector;
-            self.next_vector += size;
-            self.words(format!("blk.{ix}.{tensor}"), vec![size / repeat], self.vectors, at, repeat);
-            Some(at)
-        });
-        Vectors { buffer: self.vectors, q_norm, k_norm, f_bias, out_norm, rope: self.rope }
-    }
+    let y = rms_norm::Rows { buffer: y, stride: n_heads * head_dim, offset: 0 };
+    let weight = r.whole(weight);
+    RmsNorm { x, y, weight, weight_offset, rows_per_token: n_heads, width: head_dim, eps }.record(r);
 }

@@ -4,6 +4,7 @@
 pub mod config;
 pub mod fox;
 mod keys;
+mod layer;
 pub mod rope;
 pub mod state;
 pub mod weights;
