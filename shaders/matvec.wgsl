@@ -2,7 +2,7 @@
 // BIAS adds a number to each row; RESIDUAL adds to y; GLU stores silu(row r) · (row r + n_rows/2), or sigmoid(row r) with SIGMOID;
 // GATES has f32 rows behind W's, for the same x.
 //
-// LANES adjacent invocations share four rows and walk them together, a word (Q) or four weights (F) each at a time: their loads
+// LANES adjacent invocations share four rows and walk them together, eight weights (PLANES) or four each at a time: their loads
 // of W and of x are adjacent, and a piece of x is read once for four rows. WG / LANES such groups a workgroup.
 // x² is summed on the way: no prologue, one barrier in all. No arrays in registers: not every compiler unrolls.
 #import weights
@@ -48,15 +48,6 @@ fn row_of(slot: u32) -> u32 {
   return min(slot, params.n_rows - 1u);
 #endif
 }
-
-#ifdef W_Q4_0
-// Word `at` of a row, whose low nibbles meet four x and whose high nibbles the four x 16 further on.
-fn product(row: u32, at: u32, low: vec4<f32>, high: vec4<f32>) -> f32 {
-  let ix = row * (params.k / 8u) + at;
-  let word = data[ix >> 2u][ix & 3u];
-  return scale_of(ix >> 2u) * (dot(low_nibbles(word), low) + dot(low_nibbles(word >> 4u), high));
-}
-#endif
 
 fn store(slot: u32, product: f32) {
   if (slot < params.n_rows) {
@@ -126,7 +117,7 @@ fn main(
   } else {
 #endif
     let rows = vec4<u32>(row_of(slot), row_of(slot + 1u), row_of(slot + 2u), row_of(slot + 3u));
-#ifdef W_Q4_0
+#ifdef PLANES
     for (var at = lane; at < n_columns / 2u; at += LANES) {
       let c = at / 4u * 8u + at % 4u;
       var low = x[x_row + c];
@@ -137,7 +128,8 @@ fn main(
       high *= norm_weight[c + 4u];
 #endif
       sums += vec4<f32>(
-        product(rows.x, at, low, high), product(rows.y, at, low, high), product(rows.z, at, low, high), product(rows.w, at, low, high),
+        product(rows.x, at, params.k, low, high), product(rows.y, at, params.k, low, high),
+        product(rows.z, at, params.k, low, high), product(rows.w, at, params.k, low, high),
       );
     }
 #else

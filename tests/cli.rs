@@ -192,7 +192,39 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
     assert_fails(1, &["architecture.gguf", "fox", "cat"], &["generate", "-m", &architecture, "-p", "a", "--device", "cpu"]);
     let out = text(&folder.join("out.gguf"));
     assert_fails(1, &["NaN"], &["convert", &not_finite, "-o", &out, "--quant", "q8_0"]);
+    assert_fails(1, &["NaN", "model.safetensors", "element 5"], &["generate", "-m", &not_finite, "-p", "a", "--device", "cpu"]);
+    // What cannot be run is refused before its weights are read: these have a NaN, too.
+    let mut refused = Tiny::new(tokenizer());
+    (refused.tensors[1].2[5], refused.config["hidden_act"]) = (f32::NAN, json!("gelu"));
+    assert_fails(1, &["hidden_act", "gelu"], &["convert", &write("refused", &refused), "-o", &out, "--quant", "q8_0"]);
+    for model in [&cases[7].1, &cases[8].1, &cases[9].1, &cases[13].1] {
+        assert_fails(1, &[], &["convert", model, "-o", &out, "--quant", "f16"]);
+    }
     assert!(!folder.join("out.gguf").exists() && !folder.join("out.gguf.part").exists(), "a failed run leaves no file");
+}
+
+#[test]
+fn every_fallback_is_listed() {
+    let folder = folder("fallbacks");
+    let good = model(&folder, true);
+    let gguf = text(&folder.join("out.gguf"));
+    // Rows of 32 and 64: no whole blocks of 256.
+    let output = kitfox(&["convert", &good, "-o", &gguf, "--quant", "q4_k_m"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("note: token_embd.weight is stored as Q8_0: its rows of 32 are no whole blocks of Q6_K"), "{stderr}");
+    assert!(
+        stderr.contains("note: blk.0.ffn_down.weight is stored as Q5_0: its rows of 64 are no whole blocks of Q4_K"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches("note: ").count(), 9, "{stderr}");
+    let inspected = json_of(&["inspect", "-m", &gguf, "--json"]);
+    assert_eq!(inspected["main_type"], "Q8_0");
+    let others = inspected["other_types"].as_object().unwrap();
+    assert!(others.len() == 7 && others.values().all(|ty| ty == "Q5_0"), "{others:?}");
+    assert_eq!(inspected["warnings"], json!([]));
+    assert!(stdout_of(&["inspect", "-m", &gguf]).contains("note: blk.0.attn_q.weight is Q5_0, not Q8_0 as most matrices are"));
+    stdout_of(&["generate", "-m", &gguf, "-p", "a", "-n", "2", "--device", "cpu"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::output::{Done, bytes_bar, file_error, print_line, say};
 use super::source;
 use clap::Args;
 use kitfox::format::{Checkpoint, Converted, Quant, convert};
+use kitfox::session::load::check;
 use kitfox::{Error, Result};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -17,9 +18,13 @@ pub struct Arguments {
     /// The GGUF file to write
     #[arg(short, long, value_name = "OUT.gguf")]
     output: PathBuf,
-    /// Type of the matrices: f32, f16, q8_0 or q4_0
+    /// Type of the matrices: f32, f16, bf16, q8_0, q6_k, q5_0, q4_k, q4_0, tq2_0, or q4_k_m (q4_k with embedding and head in q6_k)
     #[arg(long, value_name = "TYPE")]
     quant: String,
+    /// State that the model's text is JSON-escaped before it is tokenized (LongCrawl64); known of a directory that names its
+    /// tokenizer class `JSONGPT2Tokenizer`, or has `json_escaped_text` in its config.json
+    #[arg(long)]
+    json_escaped: bool,
 }
 
 /// Runs the command.
@@ -27,6 +32,11 @@ pub fn run(arguments: &Arguments) -> Done {
     let quant: Quant = arguments.quant.parse()?;
     let mut checkpoint = source::open(Some(&arguments.input))?;
     refuse_own_input(&checkpoint, &arguments.output)?;
+    // Before any weight is read: a file that cannot be run is of no use.
+    check(&checkpoint)?;
+    if arguments.json_escaped {
+        checkpoint.set_json_escaped_text();
+    }
     let part = part_of(&arguments.output);
     let converted = write(&mut checkpoint, quant, &part).and_then(|converted| {
         let renamed = fs::rename(&part, &arguments.output);
@@ -38,8 +48,8 @@ pub fn run(arguments: &Arguments) -> Done {
     }
     let converted = converted?;
     for fallback in &converted.fallbacks {
-        let (width, ty) = (fallback.width, fallback.ty);
-        say(&format!("note: {} is stored as {ty}: its rows of {width} are no whole blocks of {quant}", fallback.tensor));
+        let (width, asked, ty) = (fallback.width, fallback.asked, fallback.ty);
+        say(&format!("note: {} is stored as {ty}: its rows of {width} are no whole blocks of {asked}", fallback.tensor));
     }
     let Converted { n_tensors, bytes, .. } = converted;
     print_line(&format!("{}: {n_tensors} tensors, {bytes} bytes, {quant}", arguments.output.display()))

@@ -3,9 +3,9 @@
 use super::output::{Done, print_json, print_line};
 use super::source;
 use clap::Args;
-use kitfox::format::{Checkpoint, Kind, Tensor};
-use kitfox::model::Config;
-use kitfox::text::Tokenizer;
+use kitfox::format::names::is_matrix;
+use kitfox::format::{Checkpoint, Kind, Tensor, TensorType};
+use kitfox::session::load::check;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -61,6 +61,11 @@ pub fn run(arguments: &Arguments) -> Done {
     for tensor in &checkpoint.tensors {
         print_line(&format!("{:32} {:5} {:?}", tensor.name, tensor.ty, tensor.shape))?;
     }
+    if let (Some(main), others) = main_type(&checkpoint) {
+        for tensor in others {
+            print_line(&format!("note: {} is {}, not {main} as most matrices are", tensor.name, tensor.ty))?;
+        }
+    }
     for warning in &warnings {
         print_line(&format!("warning: {warning}"))?;
     }
@@ -74,17 +79,21 @@ fn kind(checkpoint: &Checkpoint) -> &'static str {
     }
 }
 
-/// What would keep the model, or its tokenizer, from loading.
+/// What would keep the model from loading, or from reading text.
 fn warnings(checkpoint: &Checkpoint) -> Vec<String> {
-    let config = Config::from_json(&checkpoint.config);
-    let tokenizer = checkpoint.tokenizer.as_ref().map(|json| Tokenizer::from_json(checkpoint.file_name(), json));
-    let mut warnings: Vec<String> = Vec::new();
-    warnings.extend(config.err().map(|error| error.to_string()));
-    match tokenizer {
-        None => warnings.push("no tokenizer: generate and perplexity need one".to_owned()),
-        Some(tokenizer) => warnings.extend(tokenizer.err().map(|error| error.to_string())),
+    let mut warnings = Vec::from_iter(check(checkpoint).err().map(|error| error.to_string()));
+    if checkpoint.tokenizer.is_none() {
+        warnings.push("no tokenizer: generate and perplexity need one".to_owned());
     }
     warnings
+}
+
+/// The type of most of the matrices' weights, and the matrices of another: fallbacks, and what a mixed recipe chose.
+fn main_type(checkpoint: &Checkpoint) -> (Option<TensorType>, Vec<&Tensor>) {
+    let matrices = || checkpoint.tensors.iter().filter(|tensor| is_matrix(&tensor.name));
+    let weight = |ty: TensorType| matrices().filter(|tensor| tensor.ty == ty).map(Tensor::n_values).sum::<u64>();
+    let main = TensorType::ALL.into_iter().max_by_key(|ty| weight(*ty)).filter(|ty| weight(*ty) > 0);
+    (main, matrices().filter(|tensor| Some(tensor.ty) != main).collect())
 }
 
 fn as_json(checkpoint: &Checkpoint, total: &Sum, types: &BTreeMap<&str, Sum>, warnings: &[String]) -> Value {
@@ -96,7 +105,10 @@ fn as_json(checkpoint: &Checkpoint, total: &Sum, types: &BTreeMap<&str, Sum>, wa
         let value = json!({ "tensors": sum.n_tensors, "parameters": sum.n_values, "bytes": sum.bytes });
         ((*name).to_owned(), value)
     };
+    let (main, others) = main_type(checkpoint);
     json!({
+        "main_type": main.map(TensorType::name),
+        "other_types": others.iter().map(|other| (other.name.clone(), other.ty.name().into())).collect::<serde_json::Map<_, _>>(),
         "name": checkpoint.name,
         "kind": kind(checkpoint),
         "file": checkpoint.file_name(),

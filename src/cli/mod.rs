@@ -3,6 +3,7 @@
 mod check;
 mod convert;
 mod devices;
+mod eval;
 mod generate;
 mod inspect;
 mod logits;
@@ -34,6 +35,9 @@ enum Command {
     Logits(logits::Arguments),
     /// Measure how well a model predicts a text
     Perplexity(perplexity::Arguments),
+    /// Evaluate a model over long contexts
+    #[command(subcommand)]
+    Eval(eval::Command),
     /// Show what is in a model file
     Inspect(inspect::Arguments),
     /// Compare every kernel with its CPU twin on this machine's adapter
@@ -121,6 +125,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Logits(arguments)) => logits::run(&arguments),
         Some(Command::Perplexity(arguments)) => perplexity::run(&arguments),
+        Some(Command::Eval(command)) => eval::run(&command),
         Some(Command::Inspect(arguments)) => inspect::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Devices(arguments)) => devices::run(&arguments),

@@ -59,7 +59,8 @@ pub fn run(arguments: &Arguments) -> Done {
     print_line(&format!("nll {nll:.6} nats, perplexity {:.4}, {n} tokens, device {}", nll.exp(), model.device_name()))
 }
 
-fn read_text(path: &Path) -> Result<String> {
+/// A file of UTF-8 text.
+pub fn read_text(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|error| file_error(path, "read", &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -86,8 +87,8 @@ fn total_nll(model: &mut Model, ids: &[u32]) -> Result<f64> {
     Ok(sum)
 }
 
-/// `row`: [V], the logits of a token; `target` < V.
-fn nll(row: &[f32], target: u32) -> Result<f64> {
+/// -log softmax(row)[target] in nats. `row`: [V], the logits of a token; `target` < V.
+pub fn nll(row: &[f32], target: u32) -> Result<f64> {
     if let Some(logit) = row.iter().find(|logit| !logit.is_finite()) {
         return Err(Error::NotFinite { place: "a logit".into(), got: logit.to_string() });
     }

@@ -7,53 +7,50 @@
 use super::gguf::{ALIGNMENT, ARCHITECTURE, Scalar};
 use super::gguf_write::{Info, Writer};
 use super::{Checkpoint, Tensor, TensorType, from_f32, keys, names, to_f32};
-use crate::{Error, Result, num};
+use crate::{Error, Result};
 use std::{fmt, io::Write, str::FromStr};
 
 /// Values of a piece: 4 MiB as f32, and whole blocks of every type.
 const PIECE: u64 = 1 << 20;
 
-/// The type that matrices are stored in.
+/// The types that matrices are stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quant {
-    /// 32 bits a weight.
-    F32,
-    /// 16 bits a weight.
-    F16,
-    /// 8.5 bits a weight.
-    Q8_0,
-    /// 4.5 bits a weight.
-    Q4_0,
+pub struct Quant {
+    /// The matrices of the layers.
+    layers: TensorType,
+    /// Embedding and head: a few large matrices next to the text itself, worth more bits than the rest.
+    ends: TensorType,
 }
 
 impl Quant {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Q8_0, Self::Q4_0];
+    /// Q4_K with embedding and head in Q6_K.
+    pub const Q4_K_M: Self = Self { layers: TensorType::Q4_K, ends: TensorType::Q6_K };
 
-    /// The tensor type.
-    pub fn tensor_type(self) -> TensorType {
-        match self {
-            Self::F32 => TensorType::F32,
-            Self::F16 => TensorType::F16,
-            Self::Q8_0 => TensorType::Q8_0,
-            Self::Q4_0 => TensorType::Q4_0,
-        }
+    /// All matrices in one type.
+    pub const fn plain(ty: TensorType) -> Self {
+        Self { layers: ty, ends: ty }
+    }
+
+    /// Every type, then the mixture.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TensorType::ALL.into_iter().map(Self::plain).chain([Self::Q4_K_M])
+    }
+
+    /// The type for a matrix, by its canonical name.
+    pub fn type_of(self, matrix: &str) -> TensorType {
+        if matrix.starts_with("blk.") { self.layers } else { self.ends }
     }
 
     /// `general.file_type`, by ggml's numbers.
     fn file_type(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q8_0 => 7,
-        }
+        // "Mostly Q4_K, medium".
+        if self == Self::Q4_K_M { 15 } else { self.layers.file_type() }
     }
 }
 
 impl fmt::Display for Quant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.tensor_type().name().to_ascii_lowercase())
+        if *self == Self::Q4_K_M { f.pad("q4_k_m") } else { f.pad(&self.layers.name().to_ascii_lowercase()) }
     }
 }
 
@@ -61,8 +58,11 @@ impl FromStr for Quant {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|quant| quant.to_string() == text.to_ascii_lowercase());
-        found.ok_or_else(|| Error::argument("quant", "f32, f16, q8_0 or q4_0", text))
+        let found = Self::all().find(|quant| quant.to_string() == text.to_ascii_lowercase());
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::all().map(|quant| quant.to_string()).collect();
+            Error::argument("quant", names.join(" or "), text)
+        })
     }
 }
 
@@ -73,6 +73,8 @@ pub struct Fallback {
     pub tensor: String,
     /// The width of its rows, no multiple of the block.
     pub width: usize,
+    /// The type that it was to have.
+    pub asked: TensorType,
     /// What it was stored in instead.
     pub ty: TensorType,
 }
@@ -135,35 +137,26 @@ pub async fn convert(
 
 /// The type that a tensor is written in.
 fn target(tensor: &Tensor, quant: Quant, fallbacks: &mut Vec<Fallback>) -> TensorType {
-    let wanted = quant.tensor_type();
     if tensor.shape.len() != 2 || !names::is_matrix(&tensor.name) {
         return TensorType::F32;
     }
-    if tensor.width().is_multiple_of(wanted.block()) {
-        return wanted;
+    let (asked, width) = (quant.type_of(&tensor.name), tensor.width());
+    let ty = asked.for_width(width);
+    if ty != asked {
+        fallbacks.push(Fallback { tensor: tensor.name.clone(), width, asked, ty });
     }
-    fallbacks.push(Fallback { tensor: tensor.name.clone(), width: tensor.width(), ty: TensorType::F16 });
-    TensorType::F16
+    ty
 }
 
 /// A value that would be stored as NaN or infinity makes every later result worthless: better no file. `to` is the type that the
 /// values become, if another.
 fn check_finite(checkpoint: &Checkpoint, ix: usize, first: u64, values: &[f32], to: Option<TensorType>) -> Result<()> {
-    // What rounds to a finite f16, as itself or as the scale of its block.
-    let limit = match to {
-        None | Some(TensorType::F32 | TensorType::BF16) => f32::INFINITY,
-        Some(TensorType::F16) => num::F16_OVERFLOW,
-        Some(TensorType::Q8_0) => num::F16_OVERFLOW * 127.0,
-        Some(TensorType::Q4_0) => num::F16_OVERFLOW * 8.0,
-    };
+    let limit = to.map_or(f32::INFINITY, TensorType::limit);
     // A NaN is below no limit.
     let holds = |v: &f32| v.is_finite() && v.abs() < limit;
     let Some(at) = values.iter().position(|v| !holds(v)) else { return Ok(()) };
-    let tensor = &checkpoint.tensors[ix];
-    let file = checkpoint.files[tensor.file].name();
     let why = to.filter(|_| values[at].is_finite()).map_or_else(String::new, |to| format!(", too large for {to}"));
-    let got = format!("{} at element {}{why}", values[at], first + at as u64);
-    Err(Error::NotFinite { place: format!("{file}: tensor {}", tensor.origin), got })
+    Err(checkpoint.not_finite(ix, format_args!("{} at element {}{why}", values[at], first + at as u64)))
 }
 
 /// GGUF's metadata of a checkpoint.
@@ -190,7 +183,7 @@ fn metadata(checkpoint: &Checkpoint, quant: Quant) -> Result<Vec<(String, Scalar
         None => pairs.push(word(keys::SOURCE_CONFIG, &serde_json::Value::Object(config).to_string())),
     }
     if let Some(tokenizer) = &checkpoint.tokenizer {
-        pairs.push(word("tokenizer.huggingface.json", tokenizer));
+        pairs.push(word(keys::TOKENIZER, tokenizer));
     }
     Ok(pairs)
 }

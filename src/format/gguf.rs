@@ -99,20 +99,9 @@ const TYPE_NAMES: [&str; 31] = [
     "BF16",
 ];
 
-/// Number of a tensor type.
-pub fn type_id(ty: TensorType) -> u32 {
-    match ty {
-        TensorType::F32 => 0,
-        TensorType::F16 => 1,
-        TensorType::Q4_0 => 2,
-        TensorType::Q8_0 => 8,
-        TensorType::BF16 => 30,
-    }
-}
-
 /// The tensor type of a number, or its name for the error.
 pub fn type_from_id(id: u32) -> Result<TensorType, String> {
-    TensorType::ALL.into_iter().find(|ty| type_id(*ty) == id).ok_or_else(|| match TYPE_NAMES.get(id as usize) {
+    TensorType::ALL.into_iter().find(|ty| ty.gguf_id() == id).ok_or_else(|| match TYPE_NAMES.get(id as usize) {
         Some(name) => format!("{name} (type {id})"),
         None => format!("type {id}"),
     })

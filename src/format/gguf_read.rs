@@ -3,7 +3,7 @@
 
 use super::gguf::{ALIGNMENT, ARCHITECTURE, ARRAY, MAGIC, STRING, Scalar, VERSION, Value, align, type_from_id};
 use super::source::{Source, Window};
-use super::{Checkpoint, Kind, Tensor, in_file_order, keys};
+use super::{Checkpoint, Kind, Tensor, TensorType, in_file_order, keys};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -21,11 +21,36 @@ struct Reader {
     window: Window,
 }
 
-/// Reads and checks the header; the tensors stay in the source.
+/// What a file's header says.
+pub(super) struct Header {
+    /// Name of the source.
+    pub file: String,
+    /// All pairs.
+    pub metadata: Metadata,
+    /// In file order, under their own names.
+    pub tensors: Vec<Tensor>,
+    /// The file again.
+    pub source: Box<dyn Source>,
+}
+
+/// Reads and checks a model's header; the tensors stay in the source.
 ///
 /// # Errors
 /// [`Error::Format`], [`Error::Config`] and what the source reports.
 pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
+    let Header { file, metadata, tensors, source } = header(source, ARCHITECTURE).await?;
+    let (config, source_config) = keys::from_metadata(&file, &metadata)?;
+    let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
+    let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
+    let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
+    Ok(Checkpoint { name, kind: Kind::Gguf, files: vec![source], config, source_config, tokenizer, tokenizer_file, tensors })
+}
+
+/// Reads and checks the header of a file of this architecture.
+///
+/// # Errors
+/// [`Error::Format`] and what the source reports.
+pub(super) async fn header(source: Box<dyn Source>, architecture: &str) -> Result<Header> {
     let mut reader = Reader { window: Window::new(source) };
     let (n_tensors, n_pairs) = reader.preamble().await?;
     let mut metadata = Metadata::new();
@@ -38,10 +63,10 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     // Before anything else: a file of another model has other rules.
     let file = reader.window.name().to_owned();
     match metadata.get("general.architecture") {
-        Some(Value::Scalar(Scalar::String(name))) if name == ARCHITECTURE => {}
+        Some(Value::Scalar(Scalar::String(name))) if name == architecture => {}
         other => {
             let got = other.map_or_else(|| "no such key".into(), ToString::to_string);
-            return Err(reader.error("general.architecture", format_args!("{ARCHITECTURE:?}"), got));
+            return Err(reader.error("general.architecture", format_args!("{architecture:?}"), got));
         }
     }
     let alignment = match metadata.get("general.alignment") {
@@ -58,12 +83,8 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
         return Err(reader.error("general.alignment", "one that the file can hold", alignment));
     };
     place(&file, reader.window.source_len(), data, &mut tensors)?;
-    let tensors = in_file_order(&file, tensors)?;
-    let (config, source_config) = keys::from_metadata(&file, &metadata)?;
-    let tokenizer = keys::text(&file, &metadata, "tokenizer.huggingface.json")?;
-    let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
-    let files = vec![reader.window.into_source()];
-    Ok(Checkpoint { name, kind: Kind::Gguf, files, config, source_config, tokenizer, tensors })
+    let tensors = in_file_order(&[&file], tensors)?;
+    Ok(Header { file, metadata, tensors, source: reader.window.into_source() })
 }
 
 /// Turns offsets in the data into offsets in the file. All must lie in it, one after the other.
@@ -201,7 +222,10 @@ impl Reader {
         }
         shape.reverse();
         let id = self.u32(&place).await?;
-        let ty = type_from_id(id).map_err(|got| self.error(&place, "type F32, F16, BF16, Q8_0 or Q4_0", got))?;
+        let ty = type_from_id(id).map_err(|got| {
+            let known = TensorType::ALL.map(TensorType::name).join(", ");
+            self.error(&place, format_args!("one of the types {known}"), got)
+        })?;
         let offset = self.u64(&place).await?;
         if !offset.is_multiple_of(alignment) {
             return Err(self.error(place, format_args!("an offset that is a multiple of {alignment}"), offset));

@@ -1,7 +1,7 @@
 //! Writes GGUF front to back, so that any `Write` will do: the header needs only names, types and shapes, the data follow in
 //! pieces.
 
-use super::gguf::{ALIGNMENT, MAGIC, Scalar, VERSION, align, type_id};
+use super::gguf::{ALIGNMENT, MAGIC, Scalar, VERSION, align};
 use super::{Tensor, TensorType};
 use crate::{Error, Result};
 use std::io::Write;
@@ -72,7 +72,7 @@ impl<'a> Writer<'a> {
             string(&mut header, &tensor.name);
             header.extend((tensor.shape.len() as u32).to_le_bytes());
             header.extend(tensor.shape.iter().rev().flat_map(|&dim| (dim as u64).to_le_bytes()));
-            header.extend(type_id(tensor.ty).to_le_bytes());
+            header.extend(tensor.ty.gguf_id().to_le_bytes());
             header.extend(offset.to_le_bytes());
             waiting.push(bytes);
             offset = next;

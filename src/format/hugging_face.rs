@@ -1,5 +1,8 @@
 //! A Hugging Face directory: `config.json`, `model.safetensors` or the shards that `model.safetensors.index.json` names, and
 //! `tokenizer.json` or GPT-2's `vocab.json` with `merges.txt`.
+//!
+//! The official code saves the models of LongCrawl64, whose text is JSON-escaped, with a tokenizer class of its own:
+//! `JSONGPT2Tokenizer` in `tokenizer_config.json` states `json_escaped_text` where `config.json` does not.
 
 use super::source::Source;
 use super::{Checkpoint, Kind, Tensor, in_file_order, keys, names, safetensors};
@@ -16,6 +19,8 @@ pub struct Parts {
     pub config: String,
     /// The text of `tokenizer.json`.
     pub tokenizer: Option<String>,
+    /// Where it came from, for error messages.
+    pub tokenizer_file: String,
     /// Which shard holds each tensor, by name in [`Parts::files`] order; none when there is one file.
     pub index: Option<Index>,
     /// The safetensors files.
@@ -65,6 +70,10 @@ pub async fn read(parts: Parts) -> Result<Checkpoint> {
     let config = keys::parse(&parts.config_file, "config", &parts.config)?;
     let mut files = Vec::new();
     let mut tensors = Vec::new();
+    if let Some(index) = parts.index.as_ref().filter(|index| index.shards().len() != parts.files.len()) {
+        let expected = format!("the files {}", index.shards().join(", "));
+        return Err(Error::format(&index.file, "weight_map", expected, format_args!("{} files", parts.files.len())));
+    }
     for (ix, source) in parts.files.into_iter().enumerate() {
         let (source, found) = safetensors::read(source, ix).await?;
         files.push(source);
@@ -73,20 +82,24 @@ pub async fn read(parts: Parts) -> Result<Checkpoint> {
     if let Some(index) = &parts.index {
         check_index(index, &tensors)?;
     }
-    let file = files.first().map_or_else(|| parts.config_file.clone(), |file| file.name().to_owned());
-    let tensors = in_file_order(&file, canonical(&file, tensors)?)?;
-    let (name, source_config, tokenizer) = (parts.name, Some(parts.config), parts.tokenizer);
-    Ok(Checkpoint { name, kind: Kind::HuggingFace, files, config, source_config, tokenizer, tensors })
+    let names: Vec<&str> = files.iter().map(|file| file.name()).collect();
+    let tensors = in_file_order(&names, canonical(&names, tensors)?)?;
+    let Parts { name, tokenizer, tokenizer_file, .. } = parts;
+    let source_config = Some(parts.config);
+    Ok(Checkpoint { name, kind: Kind::HuggingFace, files, config, source_config, tokenizer, tokenizer_file, tensors })
 }
 
 /// Every tensor of the index must be in its shard.
 fn check_index(index: &Index, tensors: &[Tensor]) -> Result<()> {
     let shards = index.shards();
-    let held: BTreeMap<_, _> = tensors.iter().map(|tensor| (tensor.origin.as_str(), tensor.file)).collect();
+    let mut held: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for tensor in tensors {
+        held.entry(&tensor.origin).or_default().push(shards[tensor.file]);
+    }
     for (tensor, shard) in &index.shard_of {
-        let file = held.get(tensor.as_str()).and_then(|ix| shards.get(*ix));
-        if file != Some(&shard.as_str()) {
-            let got = file.map_or_else(|| "in no file".into(), |file| format!("in {file}"));
+        let found = held.get(tensor.as_str()).map_or(&[][..], |files| files);
+        if found != [shard] {
+            let got = if found.is_empty() { "in no file".into() } else { format!("in {}", found.join(" and ")) };
             return Err(Error::format(&index.file, format_args!("tensor {tensor}"), format_args!("in {shard}"), got));
         }
     }
@@ -95,7 +108,7 @@ fn check_index(index: &Index, tensors: &[Tensor]) -> Result<()> {
 
 /// Renames to GGUF's names, and splits the authors' stacked `mlp.gate_proj [2I, d]` into `ffn_gate` (rows 0 to I) and `ffn_up`
 /// (rows I to 2I). A layer that has an `up_proj` of its own is of the other family and has nothing to split.
-fn canonical(file: &str, tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
+fn canonical(files: &[&str], tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
     let own_up: std::collections::HashSet<String> = tensors
         .iter()
         .filter_map(|tensor| names::to_canonical(&tensor.origin))
@@ -111,17 +124,14 @@ fn canonical(file: &str, tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
             renamed.push(tensor);
             continue;
         };
+        let fail = |expected: &str, got: String| {
+            Error::format(files[tensor.file], format_args!("tensor {}", tensor.origin), expected, got)
+        };
         let [rows, width] = tensor.shape[..] else {
-            return Err(Error::format(
-                file,
-                format_args!("tensor {}", tensor.origin),
-                "a matrix",
-                format_args!("{:?}", tensor.shape),
-            ));
+            return Err(fail("a matrix", format!("{:?}", tensor.shape)));
         };
         if !rows.is_multiple_of(2) {
-            let expected = "an even number of rows (gate and value stacked)";
-            return Err(Error::format(file, format_args!("tensor {}", tensor.origin), expected, rows));
+            return Err(fail("an even number of rows (gate and value stacked)", rows.to_string()));
         }
         let gate = Tensor { shape: vec![rows / 2, width], bytes: tensor.bytes / 2, ..tensor };
         renamed.push(Tensor { name: up, offset: gate.offset + gate.bytes, ..gate.clone() });
@@ -130,42 +140,13 @@ fn canonical(file: &str, tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
     Ok(renamed)
 }
 
-/// The `tokenizer.json` of GPT-2's `vocab.json` and `merges.txt`: byte-level BPE, with `<|endoftext|>` as a special token where
-/// the vocabulary has it.
-///
-/// # Errors
-/// [`Error::Format`] when the vocabulary is not a JSON object.
-pub fn gpt2_tokenizer(file: &str, vocab: &str, merges: &str) -> Result<String> {
-    let vocab = keys::parse(file, "vocabulary", vocab)?;
-    let byte_level =
-        serde_json::json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-    let special = vocab.get("<|endoftext|>").map(|id| {
-        let flags =
-            serde_json::json!({ "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": true });
-        let mut token = flags.as_object().cloned().unwrap_or_default();
-        token.insert("id".into(), id.clone());
-        token.insert("content".into(), "<|endoftext|>".into());
-        token
-    });
-    let merges: Vec<_> = merges.lines().filter(|line| !line.starts_with("#version") && !line.trim().is_empty()).collect();
-    let json = serde_json::json!({
-        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
-        "added_tokens": Vec::from_iter(special),
-        "pre_tokenizer": byte_level, "post_processor": byte_level, "decoder": byte_level,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-            "fuse_unk": false, "vocab": vocab, "merges": merges,
-        },
-    });
-    Ok(json.to_string())
-}
-
 /// Opens a directory of the file system.
 ///
 /// # Errors
 /// [`Error::Io`] for a file that is not there, and as [`read`].
 #[cfg(not(target_arch = "wasm32"))]
 pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
+    use super::gpt2::{self, Text};
     use super::source::{FileSource, read_text};
     /// Longer than any configuration, index, vocabulary or tokenizer.
     const MAX_TEXT: u64 = 256 << 20;
@@ -174,12 +155,21 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     let there = |name: &str| dir.join(name).exists();
 
     let config = text("config.json").await?;
-    let tokenizer = if there("tokenizer.json") {
-        Some(text("tokenizer.json").await?)
-    } else if there("vocab.json") && there("merges.txt") {
-        Some(gpt2_tokenizer(&shown("vocab.json"), &text("vocab.json").await?, &text("merges.txt").await?)?)
+    let (tokenizer_file, tokenizer) = if there("tokenizer.json") {
+        (shown("tokenizer.json"), Some(text("tokenizer.json").await?))
+    } else if there("vocab.json") || there("merges.txt") {
+        let named = async |name: &str| Ok::<_, Error>(Text { file: shown(name), text: text(name).await? });
+        let optional = async |name: &str| if there(name) { named(name).await.map(Some) } else { Ok(None) };
+        let files = gpt2::Files {
+            vocab: named("vocab.json").await?,
+            merges: named("merges.txt").await?,
+            added_tokens: optional("added_tokens.json").await?,
+            special_tokens_map: optional("special_tokens_map.json").await?,
+            tokenizer_config: optional("tokenizer_config.json").await?,
+        };
+        (shown("vocab.json"), Some(gpt2::tokenizer(&files)?))
     } else {
-        None
+        (shown("tokenizer.json"), None)
     };
     const WEIGHTS: &str = "model.safetensors";
     const INDEX: &str = "model.safetensors.index.json";
@@ -190,6 +180,9 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     } else if there(INDEX) {
         let parsed = Index::parse(&shown(INDEX), &text(INDEX).await?)?;
         for shard in parsed.shards() {
+            if !there(shard) {
+                return Err(Error::format(shown(INDEX), "weight_map", format_args!("{shard} beside it"), "no such file"));
+            }
             files.push(Box::new(FileSource::open(&dir.join(shard))?));
         }
         index = Some(parsed);
@@ -198,5 +191,14 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     }
     let full = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let name = full.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-    read(Parts { name, config_file: shown("config.json"), config, tokenizer, index, files }).await
+    let mut checkpoint =
+        read(Parts { name, config_file: shown("config.json"), config, tokenizer, tokenizer_file, index, files }).await?;
+    const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+    if there(TOKENIZER_CONFIG) && !checkpoint.config.contains_key(keys::JSON_ESCAPED_TEXT) {
+        let tokenizer_config = keys::parse(&shown(TOKENIZER_CONFIG), "tokenizer_config", &text(TOKENIZER_CONFIG).await?)?;
+        if tokenizer_config.get("tokenizer_class").is_some_and(|class| class == "JSONGPT2Tokenizer") {
+            checkpoint.set_json_escaped_text();
+        }
+    }
+    Ok(checkpoint)
 }

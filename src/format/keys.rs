@@ -6,6 +6,7 @@
 
 use super::gguf::{Scalar, Value};
 use super::gguf_read::Metadata;
+use super::json::Strict;
 use crate::{Error, Result};
 use serde_json::{Map, Value as Json};
 
@@ -50,18 +51,21 @@ const KEYS: [(&str, &str, Kind); 31] = [
     ("log_pruning_tolerance", "fox.log_pruning_tolerance", Kind::Real),
     ("max_position_embeddings", "fox.max_position_embeddings", Kind::Whole),
     ("training_context", "fox.training_context", Kind::Whole),
-    // Whether the model's text is JSON-escaped before it is tokenized (the published 760M checkpoints).
-    ("json_escaped_text", "fox.json_escaped_text", Kind::Flag),
+    (JSON_ESCAPED_TEXT, "fox.json_escaped_text", Kind::Flag),
     ("bos_token_id", "tokenizer.ggml.bos_token_id", Kind::Whole),
     ("eos_token_id", "tokenizer.ggml.eos_token_id", Kind::Whole),
     ("pad_token_id", "tokenizer.ggml.padding_token_id", Kind::Whole),
     ("unk_token_id", "tokenizer.ggml.unknown_token_id", Kind::Whole),
 ];
 
+/// Whether the model's text is JSON-escaped before it is tokenized (the published 760M checkpoints).
+pub const JSON_ESCAPED_TEXT: &str = "json_escaped_text";
 /// The longest sequence the model is meant for: not a switch of its own but what two keys of `config.json` say.
 const CONTEXT: &str = "fox.context_length";
 /// `config.json`, letter for letter.
 pub const SOURCE_CONFIG: &str = "fox.source_config";
+/// `tokenizer.json`, letter for letter.
+pub const TOKENIZER: &str = "tokenizer.huggingface.json";
 
 /// GGUF's pairs of a configuration; a key that is null or absent gives none.
 ///
@@ -172,12 +176,16 @@ pub fn text(file: &str, metadata: &Metadata, key: &str) -> Result<Option<String>
     }
 }
 
-/// A JSON object.
+/// A JSON object in which no key is listed twice.
 ///
 /// # Errors
 /// [`Error::Format`] when it is not one.
 pub fn parse(file: &str, place: &str, text: &str) -> Result<Map<String, Json>> {
-    serde_json::from_str(text).map_err(|e| Error::format(file, place, "a JSON object", e))
+    match serde_json::from_str(text) {
+        Ok(Strict(Json::Object(object))) => Ok(object),
+        Ok(Strict(_)) => Err(Error::format(file, place, "a JSON object", "another JSON value")),
+        Err(error) => Err(Error::format(file, place, "a JSON object", error)),
+    }
 }
 
 #[cfg(test)]

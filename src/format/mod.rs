@@ -9,112 +9,25 @@ pub mod convert;
 pub mod gguf;
 pub mod gguf_read;
 pub mod gguf_write;
+pub mod gpt2;
 pub mod hugging_face;
+mod json;
 pub mod keys;
+pub mod layer;
+pub mod layer_gguf;
 pub mod names;
 pub mod safetensors;
 pub mod source;
+pub mod tensor_type;
 
 pub use convert::{Converted, Fallback, Quant, convert};
 pub use source::{BoxFuture, BytesSource, Source};
+pub use tensor_type::{TensorType, from_f32, to_f32};
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use source::FileSource;
 
-use crate::{Error, Result, num};
-use std::fmt;
-
-/// How the numbers of a tensor are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorType {
-    /// IEEE single.
-    F32,
-    /// IEEE half.
-    F16,
-    /// Upper half of an IEEE single.
-    BF16,
-    /// Blocks of 32 bytes with an f16 scale ([`num::q8_0`]).
-    Q8_0,
-    /// Blocks of 32 nibbles with an f16 scale ([`num::q4_0`]).
-    Q4_0,
-}
-
-impl TensorType {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::BF16, Self::Q8_0, Self::Q4_0];
-
-    /// Values that are stored together; the width of a row is a multiple of it.
-    pub fn block(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q8_0 => num::q8_0::BLOCK,
-            Self::Q4_0 => num::q4_0::BLOCK,
-        }
-    }
-
-    /// Bytes of a block.
-    pub fn block_bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q8_0 => num::q8_0::BLOCK_BYTES,
-            Self::Q4_0 => num::q4_0::BLOCK_BYTES,
-        }
-    }
-
-    /// Bytes of a tensor of this shape (outermost first); none when the row is not whole blocks or the count overflows.
-    pub fn tensor_bytes(self, shape: &[usize]) -> Option<u64> {
-        let width = *shape.last()?;
-        let rows = shape[..shape.len() - 1].iter().try_fold(1u64, |n, &dim| n.checked_mul(dim as u64))?;
-        let blocks = width.is_multiple_of(self.block()).then(|| (width / self.block()) as u64)?;
-        rows.checked_mul(blocks)?.checked_mul(self.block_bytes() as u64)
-    }
-
-    /// Its name, as GGUF tools print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4_0 => "Q4_0",
-        }
-    }
-}
-
-impl fmt::Display for TensorType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// Appends the values of `bytes`, whole blocks of `ty`, as floats.
-///
-/// # Panics
-/// When `bytes` is not whole blocks.
-pub fn to_f32(ty: TensorType, bytes: &[u8], out: &mut Vec<f32>) {
-    match ty {
-        TensorType::F32 => num::f32::dequantize_row(bytes, out),
-        TensorType::F16 => num::f16::dequantize_row(bytes, out),
-        TensorType::BF16 => num::bf16::dequantize_row(bytes, out),
-        TensorType::Q8_0 => num::q8_0::dequantize_row(bytes, out),
-        TensorType::Q4_0 => num::q4_0::dequantize_row(bytes, out),
-    }
-}
-
-/// Appends the bytes of `values`, whole blocks of `ty`.
-///
-/// # Panics
-/// When `values` is not whole blocks.
-pub fn from_f32(ty: TensorType, values: &[f32], out: &mut Vec<u8>) {
-    match ty {
-        TensorType::F32 => num::f32::quantize_row(values, out),
-        TensorType::F16 => num::f16::quantize_row(values, out),
-        TensorType::BF16 => num::bf16::quantize_row(values, out),
-        TensorType::Q8_0 => num::q8_0::quantize_row(values, out),
-        TensorType::Q4_0 => num::q4_0::quantize_row(values, out),
-    }
-}
+use crate::{Error, Result};
 
 /// One tensor of a checkpoint: what it is and where it lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +93,8 @@ pub struct Checkpoint {
     pub source_config: Option<String>,
     /// The text of `tokenizer.json`.
     pub tokenizer: Option<String>,
+    /// Where it came from, for error messages.
+    pub tokenizer_file: String,
     /// By file, then by offset: read in this order, every file is read forward only.
     pub tensors: Vec<Tensor>,
 }
@@ -188,6 +103,23 @@ impl Checkpoint {
     /// The first weights file, or the checkpoint's own name: for error messages.
     pub fn file_name(&self) -> &str {
         self.files.first().map_or(&self.name, |file| file.name())
+    }
+
+    /// Whether the model's text is JSON-escaped before it is tokenized.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the configuration's `json_escaped_text` is no bool.
+    pub fn json_escaped_text(&self) -> Result<bool> {
+        match self.config.get(keys::JSON_ESCAPED_TEXT) {
+            None | Some(serde_json::Value::Null) => Ok(false),
+            Some(serde_json::Value::Bool(escaped)) => Ok(*escaped),
+            Some(other) => Err(Error::config(keys::JSON_ESCAPED_TEXT, "true or false", other)),
+        }
+    }
+
+    /// States that the model's text is JSON-escaped before it is tokenized.
+    pub fn set_json_escaped_text(&mut self) {
+        self.config.insert(keys::JSON_ESCAPED_TEXT.into(), true.into());
     }
 
     /// Index of the tensor with this (canonical) name.
@@ -221,6 +153,26 @@ impl Checkpoint {
     }
 }
 
+impl Checkpoint {
+    /// Refuses a NaN or an infinity in `bytes`: whole blocks of tensor `ix`, from its value `first` on.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] naming file, tensor and element.
+    pub fn check_finite(&self, ix: usize, first: u64, bytes: &[u8]) -> Result<()> {
+        let tensor = &self.tensors[ix];
+        let Some(block) = tensor.ty.first_not_finite(bytes) else { return Ok(()) };
+        let mut values = Vec::new();
+        to_f32(tensor.ty, &bytes[block / tensor.ty.block() * tensor.ty.block_bytes()..][..tensor.ty.block_bytes()], &mut values);
+        let (at, value) = values.iter().enumerate().find(|(_, value)| !value.is_finite()).unwrap_or((0, &f32::NAN));
+        Err(self.not_finite(ix, format_args!("{value} at element {}", first + (block + at) as u64)))
+    }
+
+    fn not_finite(&self, ix: usize, got: impl std::fmt::Display) -> Error {
+        let tensor = &self.tensors[ix];
+        Error::NotFinite { place: format!("{}: tensor {}", self.files[tensor.file].name(), tensor.origin), got: got.to_string() }
+    }
+}
+
 /// Reads a GGUF file's header.
 ///
 /// # Errors
@@ -240,13 +192,14 @@ pub async fn open(path: &std::path::Path) -> Result<Checkpoint> {
 }
 
 /// Sorts by file and offset; two tensors of one name are an error.
-fn in_file_order(file: &str, mut tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
+fn in_file_order(files: &[&str], mut tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
     tensors.sort_by_key(|tensor| (tensor.file, tensor.offset));
     let mut seen = std::collections::HashMap::new();
     for tensor in &tensors {
-        if let Some(other) = seen.insert(tensor.name.as_str(), tensor.origin.as_str()) {
-            let got = format!("two: {other} and {}", tensor.origin);
-            return Err(Error::format(file, format_args!("tensor {}", tensor.name), "one tensor of this name", got));
+        if let Some(other) = seen.insert(tensor.name.as_str(), tensor) {
+            let got = format!("two: {} in {} and {} in {}", other.origin, files[other.file], tensor.origin, files[tensor.file]);
+            let place = format_args!("tensor {}", tensor.name).to_string();
+            return Err(Error::format(files[other.file], place, "one tensor of this name", got));
         }
     }
     Ok(tensors)

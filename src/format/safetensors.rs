@@ -1,13 +1,22 @@
 //! Reads safetensors headers: a length u64, that many bytes of JSON (name → type, shape, range), the data. The crate checks that
 //! the ranges follow one another without holes and that shapes fit them; here we check what it needs the whole file for.
 
+use super::json::Strict;
 use super::source::{Source, Window};
 use super::{Tensor, TensorType};
 use crate::{Error, Result};
-use safetensors::{Dtype, tensor::Metadata};
+use safetensors::{
+    Dtype,
+    tensor::{Metadata, TensorInfo},
+};
+use serde::Deserialize;
+use serde_json::Value;
 
 /// The limit of the safetensors library itself.
 const MAX_HEADER: u64 = 100_000_000;
+
+/// What a tensor of weights may be.
+const TYPES: &str = "type F32, F16 or BF16";
 
 /// Tensors of one file, under their own names and in file order, and the source again. `file` is their [`Tensor::file`].
 ///
@@ -22,7 +31,8 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
         return Err(fail("length of the header", "at most 100000000 bytes (is this a safetensors file?)", &n));
     }
     let json = window.take(n, "header").await?;
-    let metadata: Metadata = serde_json::from_slice(json).map_err(|e| fail("header", "a safetensors header", &e))?;
+    let Strict(json) = serde_json::from_slice(json).map_err(|e| fail("header", "a safetensors header", &e))?;
+    let metadata = Metadata::deserialize(&json).map_err(|e| culprit(&name, &json, &e))?;
     let data = window.pos();
     let expected = (metadata.data_len() as u64).checked_add(data);
     if let Some(len) = window.source_len().filter(|len| Some(*len) != expected) {
@@ -37,7 +47,7 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
             Dtype::F32 => TensorType::F32,
             Dtype::F16 => TensorType::F16,
             Dtype::BF16 => TensorType::BF16,
-            other => return Err(fail(&place, "type F32, F16 or BF16", &format_args!("{other:?}"))),
+            other => return Err(fail(&place, TYPES, &format_args!("{other:?}"))),
         };
         if info.shape.is_empty() || info.shape.len() > 4 || info.shape.contains(&0) {
             return Err(fail(&place, "1 to 4 dimensions above 0", &format_args!("{:?}", info.shape)));
@@ -49,4 +59,19 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
         tensors.push(Tensor { origin: name.clone(), name, ty, shape: info.shape.clone(), file, offset, bytes });
     }
     Ok((window.into_source(), tensors))
+}
+
+/// The tensor that makes a header unreadable, or the header as a whole.
+fn culprit(file: &str, header: &Value, error: &serde_json::Error) -> Error {
+    let entries = header.as_object().into_iter().flatten().filter(|(name, _)| *name != "__metadata__");
+    for (name, info) in entries {
+        let place = format!("tensor {name}");
+        if let Some(dtype) = info.get("dtype").filter(|dtype| Dtype::deserialize(*dtype).is_err()) {
+            return Error::format(file, place, TYPES, dtype);
+        }
+        if let Err(error) = TensorInfo::deserialize(info) {
+            return Error::format(file, place, "dtype, shape and data_offsets", error);
+        }
+    }
+    Error::format(file, "header", "a safetensors header", error)
 }

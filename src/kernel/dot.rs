@@ -1,15 +1,15 @@
 //! Products of weight rows and vectors on the CPU, for the `fast` code of matvec and matmul: plain loops that compile to SIMD on
 //! every target.
 //!
-//! Four neighbouring words of a row, shifted and masked alike, give four weights at once, but not neighbouring ones. So the
+//! Neighbouring words of a row, shifted and masked alike, give several weights at once, but not neighbouring ones. So the
 //! vector is put into the order of the weights, once for all rows ([`arrange`]); a dot product does not mind.
 
-use super::layout::WeightType;
+use super::layout::block::{Affine, Block, Halves};
+use super::layout::planes::{self, RUN};
+use super::layout::{self, WeightType};
 
 /// Independent sums of a dot product: two SSE or simd128 registers, one AVX register.
 const LANES: usize = 8;
-/// Weights of a block.
-const BLOCK: usize = 32;
 
 /// Rows of a matrix in kernel layout.
 #[derive(Clone, Copy)]
@@ -20,22 +20,31 @@ pub struct Matrix<'a> {
     pub scales: &'a [u32],
 }
 
+impl Matrix<'_> {
+    /// The product of a row and an arranged `x`.
+    pub fn dot_row(&self, row: usize, x: &[f32]) -> f32 {
+        let (words, halves) = self.row(row);
+        (self.ty.format().dot_row)(words, halves, x)
+    }
+
+    /// A row's weights in arranged order.
+    pub fn unpack_row(&self, row: usize, out: &mut [f32]) {
+        let (words, halves) = self.row(row);
+        (self.ty.format().unpack_row)(words, halves, out);
+    }
+
+    fn row(&self, row: usize) -> (&[u32], Halves<'_>) {
+        layout::row_of(self.ty, self.k, self.data, self.scales, row)
+    }
+}
+
 /// `x` in the order in which a row's weights are unpacked.
 pub fn arrange(ty: WeightType, x: &[f32]) -> Vec<f32> {
-    let source: fn(usize) -> usize = match ty {
-        WeightType::F32 => |at| at,
-        // Of 8 weights in 4 words, the low halves, then the high halves.
-        WeightType::F16 => |at| at % 4 * 2 + at / 4,
-        // Of 8 words, all lowest bytes, then the next.
-        WeightType::Q8_0 => |at| at % 8 * 4 + at / 8,
-        // Of 4 words, all lowest nibbles (weights 0, 4, 8, 12), then the next: the high nibble of byte 0 is weight 16.
-        WeightType::Q4_0 => |at| at % 4 * 4 + at / 8 + at / 4 % 2 * 16,
-    };
-    let group = if ty.has_scales() { BLOCK } else { LANES };
+    let format = ty.format();
     let mut out = Vec::with_capacity(x.len());
-    for x in x.chunks(group) {
-        // The last half group of an F16 row keeps its order.
-        out.extend((0..x.len()).map(|at| x[if x.len() == group { source(at) } else { at }]));
+    for x in x.chunks(format.group) {
+        // The last half group of a row of 16 bits a weight keeps its order.
+        out.extend((0..x.len()).map(|at| x[if x.len() == format.group { (format.source)(at) } else { at }]));
     }
     out
 }
@@ -98,132 +107,95 @@ fn tile(x: &[f32], w: &[f32], k: usize) -> [[f32; 2]; 4] {
     sums.map(|rows| rows.map(|lanes| lanes.iter().sum()))
 }
 
-impl Matrix<'_> {
-    /// The product of a row and an arranged `x`.
-    pub fn dot_row(&self, row: usize, x: &[f32]) -> f32 {
-        match self.ty {
-            WeightType::F32 => dot(bytemuck::cast_slice(self.words(row)), x),
-            WeightType::F16 => self.dot_groups::<4, 8>(row, x, halves),
-            WeightType::Q8_0 => self.dot_groups::<8, 32>(row, x, bytes),
-            WeightType::Q4_0 => self.dot_groups::<4, 32>(row, x, nibbles),
-        }
-    }
-
-    /// A row's weights in arranged order.
-    pub fn unpack_row(&self, row: usize, out: &mut [f32]) {
-        match self.ty {
-            WeightType::F32 => out.copy_from_slice(bytemuck::cast_slice(self.words(row))),
-            WeightType::F16 => self.unpack_groups::<4, 8>(row, out, halves),
-            WeightType::Q8_0 => self.unpack_groups::<8, 32>(row, out, bytes),
-            WeightType::Q4_0 => self.unpack_groups::<4, 32>(row, out, nibbles),
-        }
-    }
-
-    fn words(&self, row: usize) -> &[u32] {
-        let words = self.ty.row_words(self.k);
-        &self.data[row * words..(row + 1) * words]
-    }
-
-    fn scale(&self, row: usize, block: usize) -> f32 {
-        if self.scales.is_empty() {
-            return 1.0;
-        }
-        let at = row * (self.k / 32) + block;
-        half_to_f32(self.scales[at / 2] >> (at % 2 * 16))
-    }
-
-    /// `WORDS` words hold `N` weights.
-    #[inline(always)] // so that `group` is inlined into the loop and stays in registers
-    fn dot_groups<const WORDS: usize, const N: usize>(
-        &self,
-        row: usize,
-        x: &[f32],
-        group: impl Fn(&[u32; WORDS]) -> [f32; N],
-    ) -> f32 {
-        let mut sums = [0.0; LANES];
-        let (groups, rest) = self.words(row).as_chunks();
-        let (xs, x_rest) = x.as_chunks::<N>();
-        for (ix, (words, x)) in groups.iter().zip(xs).enumerate() {
-            let weights = group(words);
-            let mut parts = [0.0; LANES];
-            for (w, x) in weights.as_chunks::<LANES>().0.iter().zip(x.as_chunks::<LANES>().0) {
-                for lane in 0..LANES {
-                    parts[lane] += w[lane] * x[lane];
+/// [`layout::format::Format::dot_row`] of a block type.
+pub fn dot_blocks<B: Block>(words: &[u32], halves: Halves<'_>, x: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    let runs = words.chunks_exact(B::BITS).zip(x.as_chunks::<RUN>().0);
+    for (run, (words, x)) in runs.enumerate() {
+        let integers = planes::arranged(B::BITS, words);
+        let (mut parts, mut totals) = ([0.0; LANES], [0.0; LANES]);
+        for (w, x) in integers.as_chunks::<LANES>().0.iter().zip(x.as_chunks::<LANES>().0) {
+            for lane in 0..LANES {
+                parts[lane] += (w[lane] - B::ZERO) * x[lane];
+                if B::OFFSETS {
+                    totals[lane] += x[lane];
                 }
             }
-            let scale = self.scale(row, ix);
-            for lane in 0..LANES {
-                sums[lane] += parts[lane] * scale;
+        }
+        let Affine { scales, offset } = affine::<B>(halves, run);
+        for lane in 0..LANES {
+            sums[lane] += parts[lane] * scales[lane / 4];
+            if B::OFFSETS {
+                sums[lane] -= totals[lane] * offset;
             }
         }
-        let tail: f32 = unpack_rest(rest).zip(x_rest).map(|(w, x)| w * x).sum();
-        sums.iter().sum::<f32>() + tail
     }
-
-    #[inline(always)] // as above
-    fn unpack_groups<const WORDS: usize, const N: usize>(
-        &self,
-        row: usize,
-        out: &mut [f32],
-        group: impl Fn(&[u32; WORDS]) -> [f32; N],
-    ) {
-        let (groups, rest) = self.words(row).as_chunks();
-        let (outs, out_rest) = out.as_chunks_mut::<N>();
-        for (ix, (words, out)) in groups.iter().zip(outs).enumerate() {
-            let scale = self.scale(row, ix);
-            *out = group(words).map(|weight| weight * scale);
-        }
-        for (weight, out) in unpack_rest(rest).zip(out_rest) {
-            *out = weight;
-        }
-    }
+    sums.iter().sum()
 }
 
-/// An F16 row whose length is an odd multiple of 4 ends in half a group, in natural order. Blocks leave no rest.
-fn unpack_rest(words: &[u32]) -> impl Iterator<Item = f32> {
-    words.iter().flat_map(|word| [half_to_f32(*word), half_to_f32(*word >> 16)])
+/// [`layout::format::Format::unpack_row`] of a block type.
+pub fn unpack_blocks<B: Block>(words: &[u32], halves: Halves<'_>, out: &mut [f32]) {
+    let runs = words.chunks_exact(B::BITS).zip(out.as_chunks_mut::<RUN>().0);
+    for (run, (words, out)) in runs.enumerate() {
+        let integers = planes::arranged(B::BITS, words);
+        let Affine { scales, offset } = affine::<B>(halves, run);
+        for (at, (out, integer)) in out.iter_mut().zip(integers).enumerate() {
+            *out = (integer - B::ZERO) * scales[at % LANES / 4];
+            if B::OFFSETS {
+                *out -= offset;
+            }
+        }
+    }
 }
 
 #[inline(always)]
-fn halves(words: &[u32; 4]) -> [f32; 8] {
-    let mut out = [0.0; 8];
+fn affine<B: Block>(halves: Halves<'_>, run: usize) -> Affine {
+    let runs = B::WEIGHTS / RUN;
+    B::affine(halves.skip(run / runs * B::HALVES), run % runs)
+}
+
+/// [`layout::format::Format::dot_row`] of two weights a word; `low` reads the low half.
+#[inline(always)] // so that `low` is inlined into the loop
+pub fn dot_pairs(words: &[u32], x: &[f32], low: impl Fn(u32) -> f32) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (groups, rest) = words.as_chunks();
+    let (xs, x_rest) = x.as_chunks::<LANES>();
+    for (words, x) in groups.iter().zip(xs) {
+        let weights = pairs(words, &low);
+        for lane in 0..LANES {
+            sums[lane] += weights[lane] * x[lane];
+        }
+    }
+    let tail: f32 = rest_of_pairs(rest, &low).zip(x_rest).map(|(w, x)| w * x).sum();
+    sums.iter().sum::<f32>() + tail
+}
+
+/// [`layout::format::Format::unpack_row`] of two weights a word.
+#[inline(always)] // as above
+pub fn unpack_pairs(words: &[u32], out: &mut [f32], low: impl Fn(u32) -> f32) {
+    let (groups, rest) = words.as_chunks();
+    let (outs, out_rest) = out.as_chunks_mut::<LANES>();
+    for (words, out) in groups.iter().zip(outs) {
+        *out = pairs(words, &low);
+    }
+    for (weight, out) in rest_of_pairs(rest, &low).zip(out_rest) {
+        *out = weight;
+    }
+}
+
+#[inline(always)]
+fn pairs(words: &[u32; 4], low: &impl Fn(u32) -> f32) -> [f32; LANES] {
+    let mut out = [0.0; LANES];
     for i in 0..4 {
-        out[i] = half_to_f32(words[i]);
-        out[4 + i] = half_to_f32(words[i] >> 16);
+        out[i] = low(words[i]);
+        out[4 + i] = low(words[i] >> 16);
     }
     out
 }
 
-#[inline(always)]
-fn bytes(words: &[u32; 8]) -> [f32; 32] {
-    let mut out = [0.0; 32];
-    for byte in 0..4 {
-        for i in 0..8 {
-            out[byte * 8 + i] = ((words[i] << (24 - 8 * byte)) as i32 >> 24) as f32;
-        }
-    }
-    out
-}
-
-#[inline(always)]
-fn nibbles(words: &[u32; 4]) -> [f32; 32] {
-    let mut out = [0.0; 32];
-    for nibble in 0..8 {
-        for i in 0..4 {
-            out[nibble * 4 + i] = ((words[i] >> (4 * nibble) & 15) as i32 - 8) as f32;
-        }
-    }
-    out
-}
-
-/// The f16 in the low half of a word, without a branch: its exponent and mantissa moved to their place in an f32 are 2^-112 of
-/// the number, subnormals too; infinities and NaN get their exponent back.
-#[inline(always)]
-fn half_to_f32(word: u32) -> f32 {
-    const TWO_112: f32 = f32::from_bits((127 + 112) << 23);
-    let finite = (f32::from_bits((word & 0x7fff) << 13) * TWO_112).to_bits();
-    let special = if word & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
-    f32::from_bits(finite | special | (word & 0x8000) << 16)
+/// A row whose length is an odd multiple of 4 ends in half a group, in natural order.
+fn rest_of_pairs(words: &[u32], low: &impl Fn(u32) -> f32) -> impl Iterator<Item = f32> {
+    words.iter().flat_map(|word| [low(*word), low(*word >> 16)])
 }
 
 #[cfg(test)]
@@ -232,17 +204,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_is_converted_exactly() {
-        for bits in 0..=u16::MAX {
-            let (got, want) = (half_to_f32(u32::from(bits) | 0xabcd_0000), half::f16::from_bits(bits).to_f32());
-            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{bits:#06x}: {got} {want}");
-        }
-    }
-
-    #[test]
     fn unpacked_rows_are_the_rows_arranged() {
         for ty in WeightType::ALL {
-            for k in [32, 36, 44, 96, 512].into_iter().filter(|k| k % ty.block() == 0) {
+            for k in [32, 36, 44, 96, 512, 768].into_iter().filter(|k| k % ty.block() == 0) {
                 let (data, scales) = layout::sample(ty, 3, k, 5);
                 let matrix = Matrix { ty, k, data: &data, scales: &scales };
                 let x = inputs::floats(6, k, 1.0);

@@ -4,10 +4,9 @@
 //! refuses ids outside the vocabulary before they get here.
 
 use super::inputs;
-use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
-    Variant,
 };
 
 /// `data, scales: [n_rows, k]` and `ids: [tokens]` to `x: [tokens, k]`.
@@ -16,13 +15,13 @@ pub static EMBED: Kernel = Kernel {
     wgsl: include_str!("../../shaders/embed.wgsl"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
         BindingDecl::read("ids", Elem::U32),
         BindingDecl::write("x", Elem::F32x4),
     ],
     params: &["first_row", "n_rows", "k"],
     uses_step: true,
-    flags: &WEIGHT_FLAGS,
+    flags: &layout::flags::<N_FLAGS>(&[]),
     consts: &["WG"],
     twin,
     fast: None,
@@ -31,14 +30,15 @@ pub static EMBED: Kernel = Kernel {
 
 const WG: u32 = 64;
 
-/// One product of an integer and an f16 scale: exact in f32. Only the sign of a zero may be lost.
+/// A weight is rounded once at most (see [`layout::block`]): no order of operations changes it. Only the sign of a zero may be
+/// lost.
 const TOLERANCE: Tolerance = Tolerance { nmse: 0.0, max_abs: 0.0 };
 
 /// Records it for one part, whose first row is row `first_row` of the whole matrix.
 pub fn record(r: &mut Recorder<'_>, ids: BufferId, part: &Part, first_row: usize, x: BufferId) {
     let mut bindings = part.bindings(r);
     bindings.extend([r.whole(ids), r.whole(x)]);
-    let variant = Variant::new().flag(part.ty.flag()).constant("WG", WG);
+    let variant = part.ty.variant().constant("WG", WG);
     let grid = Grid::xy(Extent::Fixed((part.k as u32 / 4).div_ceil(WG)), Extent::Tokens { per: 1 });
     r.dispatch(&EMBED, variant, &bindings, &[first_row as u32, part.n_rows as u32, part.k as u32], grid);
 }
@@ -58,10 +58,15 @@ fn twin(args: &mut Args<'_>) {
 }
 
 fn cases() -> Vec<Case> {
-    let shapes = [(32, 5, 0), (36, 5, 0), (96, 7, 4), (512, 130, 2), (1280, 64, 1000)];
-    let fits = |ty: WeightType, k: usize| k.is_multiple_of(ty.block());
-    let all = WeightType::ALL.into_iter().flat_map(|ty| shapes.map(|(k, rows, first_row)| (ty, k, rows, first_row)));
-    all.filter(|(ty, k, ..)| fits(*ty, *k)).map(|(ty, k, rows, first_row)| case(ty, k, rows, first_row)).collect()
+    let shapes = [(32, 5, 0), (36, 5, 0), (96, 7, 4), (512, 130, 2), (768, 5, 3), (1280, 64, 1000)];
+    let mut cases = Vec::new();
+    for ty in WeightType::ALL {
+        // Narrow ones as narrow as the type allows.
+        let shapes = shapes.map(|(k, rows, first_row)| (k.max(ty.block()), rows, first_row));
+        let fits = shapes.into_iter().filter(|(k, ..)| k.is_multiple_of(ty.block()));
+        cases.extend(fits.map(|(k, rows, first_row)| case(ty, k, rows, first_row)));
+    }
+    cases
 }
 
 /// Ids below, inside and above the part; one token more in the buffer than in the step.

@@ -4,12 +4,11 @@
 //! into workgroup memory, once for all tokens of the tile.
 
 use super::dot::{self, Matrix};
-use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::matvec::Bias;
 use super::{inputs, parallel};
 use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
-    Variant,
 };
 
 /// `data, scales: [n_rows, k]` and `x: [tokens, k]` to columns of `y: [tokens, out_stride]`.
@@ -18,17 +17,14 @@ pub static MATMUL: Kernel = Kernel {
     wgsl: include_str!("../../shaders/matmul.wgsl"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
         BindingDecl::read("x", Elem::F32x4),
         BindingDecl::write("y", Elem::F32),
         BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
     ],
     params: &["n_rows", "k", "out_stride", "out_offset", "bias_offset"],
     uses_step: true,
-    flags: &{
-        let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
-        [f32, f16, q8_0, q4_0, "BIAS", "RESIDUAL", "WIDE"]
-    },
+    flags: &layout::flags::<{ N_FLAGS + 3 }>(&["BIAS", "RESIDUAL", "WIDE"]),
     consts: &["TILE"],
     twin,
     fast: Some(fast),
@@ -66,7 +62,7 @@ impl MatMul {
         bindings.extend(self.bias.map(|bias| r.whole(bias.buffer)));
         // Few rows: more, smaller tiles, or most of the GPU would wait.
         let tile = if part.n_rows < 1024 { 32 } else { 64 };
-        let variant = Variant::new().flag(part.ty.flag()).flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
+        let variant = part.ty.variant().flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
         let variant = variant.flag_if(self.bias.is_some(), "BIAS").constant("TILE", tile);
         let bias_offset = self.bias.map_or(0, |bias| bias.offset);
         let params = [part.n_rows, part.k, self.out_stride, self.out_offset, bias_offset].map(|param| param as u32);
@@ -132,12 +128,26 @@ fn fast(args: &mut Args<'_>) {
 }
 
 fn cases() -> Vec<Case> {
-    let shapes =
-        [(1, 32, 1), (5, 96, 3), (64, 512, 64), (130, 1280, 65), (5, 36, 9), (37, 44, 33), (1030, 64, 65), (1024, 96, 3)];
-    let all = WeightType::ALL.into_iter().flat_map(|ty| shapes.map(|shape| (ty, shape)));
-    let fits = all.filter(|(ty, (_, k, _))| k % ty.block() == 0);
-    fits.flat_map(|(ty, shape)| [case(ty, shape, false, false), case(ty, shape, true, false), case(ty, shape, true, true)])
-        .collect()
+    let shapes = [
+        (1, 32, 1),
+        (5, 96, 3),
+        (64, 512, 64),
+        (130, 1280, 65),
+        (5, 36, 9),
+        (37, 44, 33),
+        (7, 768, 5),
+        (1030, 64, 65),
+        (1024, 96, 3),
+    ];
+    // A bias does not mind the type.
+    let mut cases: Vec<Case> = shapes.iter().map(|shape| case(WeightType::F32, *shape, shape.2 > 9, true)).collect();
+    for ty in WeightType::ALL {
+        // Narrow ones as narrow as the type allows.
+        let shapes = shapes.map(|(rows, k, tokens)| (rows, k.max(ty.block()), tokens));
+        let fits = shapes.into_iter().filter(|(_, k, _)| k.is_multiple_of(ty.block()));
+        cases.extend(fits.flat_map(|shape| [case(ty, shape, false, false), case(ty, shape, true, false)]));
+    }
+    cases
 }
 
 fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool, has_bias: bool) -> Case {

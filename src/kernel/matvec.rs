@@ -4,9 +4,9 @@
 //! Decoding reads every weight once and small models wait for dispatches, not for memory: one dispatch where there would be four.
 
 use super::dot::{self, Matrix};
-use super::layout::{self, Part, WEIGHT_FLAGS, WeightType};
+use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::parallel;
-use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder, Variant};
+use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 
 mod cases;
 
@@ -17,7 +17,7 @@ pub static MATVEC: Kernel = Kernel {
     wgsl: include_str!("../../shaders/matvec.wgsl"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&["W_Q8_0", "W_Q4_0"]),
+        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
         BindingDecl::read("x", Elem::F32x4),
         BindingDecl::read("norm_weight", Elem::F32x4).only_if(&["NORM"]),
         BindingDecl::read("gates", Elem::F32x4).only_if(&["GATES"]),
@@ -26,10 +26,7 @@ pub static MATVEC: Kernel = Kernel {
     ],
     params: &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"],
     uses_step: true,
-    flags: &{
-        let [f32, f16, q8_0, q4_0] = WEIGHT_FLAGS;
-        [f32, f16, q8_0, q4_0, "NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]
-    },
+    flags: &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]),
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
@@ -126,8 +123,9 @@ impl MatVec {
         bindings.extend(gates.map(|gates| r.whole(gates.weight)));
         bindings.push(r.whole(self.y));
         bindings.extend(bias.map(|bias| r.whole(bias.buffer)));
-        let variant = Variant::new()
-            .flag(part.ty.flag())
+        let variant = part
+            .ty
+            .variant()
             .flag_if(norm.is_some(), "NORM")
             .flag_if(gates.is_some(), "GATES")
             .flag_if(*epilogue == Epilogue::Residual, "RESIDUAL")

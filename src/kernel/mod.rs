@@ -8,11 +8,13 @@ use crate::graph::Kernel;
 
 pub mod attention;
 pub mod attn_decode;
+pub mod attn_full;
 pub mod attn_merge;
 pub mod attn_prefill;
 mod dot;
 pub mod embed;
 pub mod forget_gate;
+pub mod forget_sum;
 pub mod glu;
 pub mod kv_append;
 pub mod layout;
@@ -20,24 +22,31 @@ pub mod matmul;
 pub mod matvec;
 pub mod output_gate;
 pub mod parallel;
+pub mod quantize_rows;
 pub mod rms_norm;
 pub mod rope;
+pub mod ternary;
+pub mod ternary_matmul;
 pub mod token_shift;
 
 /// Every kernel, for the tests and for `kitfox check`.
 pub static KERNELS: &[&Kernel] = &[
     &attn_decode::ATTN_DECODE,
+    &attn_full::ATTN_FULL,
     &attn_merge::ATTN_MERGE,
     &attn_prefill::ATTN_PREFILL,
     &embed::EMBED,
     &forget_gate::FORGET_GATE,
+    &forget_sum::FORGET_SUM,
     &glu::GLU,
     &kv_append::KV_APPEND,
     &matmul::MATMUL,
     &matvec::MATVEC,
     &output_gate::OUTPUT_GATE,
+    &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
     &rope::ROPE,
+    &ternary_matmul::TERNARY_MATMUL,
     &token_shift::TOKEN_SHIFT,
 ];
 

@@ -13,7 +13,7 @@
 //! Each part but the products is a switch of [`Config`]. Source: Lin et al., arXiv 2503.02130, and the official code.
 
 use super::config::{Config, MlpAct, OutputGate, QK_NORM_EPS};
-use super::layer::{Layer, Load};
+use super::declare::{Layer, Load};
 use super::rope as angles;
 use super::state::Pages;
 use super::weights::{Matrix, Wanted};

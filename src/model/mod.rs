@@ -2,9 +2,10 @@
 //! file or a text.
 
 pub mod config;
+mod declare;
 pub mod fox;
 mod keys;
-mod layer;
+pub mod layer;
 pub mod rope;
 pub mod state;
 pub mod weights;

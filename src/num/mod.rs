@@ -1,11 +1,17 @@
 //! Numbers as bits: f16, bf16 and the block formats of GGUF, to floats and back. Knows nothing above it.
 //!
 //! Each module has the same two functions: `quantize_row(x, out)` appends the bytes of `x`, `dequantize_row(bytes, out)` appends
-//! the floats of `bytes`. Everything is little-endian, as in the files. The block formats give the bits of ggml's reference
-//! quantizers (and of Python's `gguf.quants`), so that a file of ours is the file that any other tool would have written.
+//! the floats of `bytes`. Everything is little-endian, as in the files. All floats are those of Python's `gguf.quants`, bit for bit.
+//! So are the bytes of the simple block formats; where ggml itself searches (Q4_K, Q6_K) the search here is another one.
 
+mod fit;
 pub mod q4_0;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q6_k;
 pub mod q8_0;
+pub mod ternary;
+pub mod tq2_0;
 
 /// Largest float, exclusive, that f16 holds as a finite number after rounding to nearest even: halfway from 65504 to 2^16.
 pub const F16_OVERFLOW: f32 = 65520.0;
@@ -42,7 +48,7 @@ pub mod bf16 {
     pub fn dequantize_row(bytes: &[u8], out: &mut Vec<f32>) {
         let (values, rest) = bytes.as_chunks::<2>();
         assert!(rest.is_empty(), "bf16: {} bytes are not whole values", bytes.len());
-        out.extend(values.iter().map(|&b| half::bf16::from_le_bytes(b).to_f32()));
+        out.extend(values.iter().map(|&b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)));
     }
 }
 

@@ -82,26 +82,12 @@ impl Model {
             return Err(Error::argument("chunk", format!("1 to {MAX_CHUNK} tokens"), chunk));
         }
         let chunk = chunk.min(context);
-        let tokenizer = checkpoint.tokenizer.take().map(|json| Tokenizer::from_json(&file, &json)).transpose()?;
-        if let Some(tokenizer) = tokenizer.as_ref().filter(|tokenizer| tokenizer.vocab_size() > config.vocab) {
-            return Err(Error::format(
-                &file,
-                "tokenizer",
-                format!("at most {} ids (vocab_size)", config.vocab),
-                tokenizer.vocab_size(),
-            ));
-        }
-
-        let types: HashMap<&str, TensorType> =
-            checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
-        let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
-        let max_pages = context.div_ceil(PAGE);
-        let pages = Pages::new(&config, max_pages, chunk);
-        let mut program = Program::default();
+        let tokenizer = tokenizer(&checkpoint, &config)?;
+        // Its text is of no more use; a vocabulary can be many MB.
+        checkpoint.tokenizer = None;
         let kv_f16 = options.kv == KvType::F16;
-        let fox_options = fox::Options { type_of: &type_of, chunk, kv_f16, scores: options.scores };
-        let (network, wanted) = Fox::declare(&mut program, &config, &pages, &fox_options);
-        let moves = match_tensors(&file, wanted, &checkpoint)?;
+        let Declared { mut program, pages, network, moves } =
+            declare(&checkpoint, &config, Shape { context, chunk, kv_f16, scores: options.scores })?;
         fits_in_bindings(&program)?;
         let graphs = Graphs {
             decode: network.record_decode(&mut program),
@@ -123,14 +109,62 @@ impl Model {
     }
 }
 
-/// The element type that a tensor has on the device.
-fn in_memory(ty: TensorType) -> WeightType {
-    match ty {
-        TensorType::F32 | TensorType::BF16 => WeightType::F32,
-        TensorType::F16 => WeightType::F16,
-        TensorType::Q8_0 => WeightType::Q8_0,
-        TensorType::Q4_0 => WeightType::Q4_0,
+/// Whether a checkpoint is a model that can be run: its configuration, its tokenizer if it has one, and every tensor's name and
+/// shape. Reads no weight and needs no device.
+///
+/// # Errors
+/// [`Error::Config`], [`Error::Tokenizer`], [`Error::Format`], [`Error::Tensors`] (every difference at once).
+pub fn check(checkpoint: &Checkpoint) -> Result<()> {
+    let config = Config::from_json(&checkpoint.config)?;
+    tokenizer(checkpoint, &config)?;
+    declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false })?;
+    Ok(())
+}
+
+/// The checkpoint's tokenizer; one whose ids go beyond the embedding is none of this model's.
+fn tokenizer(checkpoint: &Checkpoint, config: &Config) -> Result<Option<Tokenizer>> {
+    let Some(json) = &checkpoint.tokenizer else { return Ok(None) };
+    let file = &checkpoint.tokenizer_file;
+    let tokenizer = Tokenizer::from_json(file, json)?;
+    if tokenizer.n_ids() > config.vocab {
+        let expected = format!("ids below vocab_size ({})", config.vocab);
+        return Err(Error::format(file, "vocabulary", expected, format_args!("an id {}", tokenizer.n_ids() - 1)));
     }
+    Ok(Some(tokenizer.with_json_escape(checkpoint.json_escaped_text()?)))
+}
+
+/// What a network's buffers are sized for.
+struct Shape {
+    context: usize,
+    chunk: usize,
+    kv_f16: bool,
+    scores: bool,
+}
+
+/// A network whose buffers are declared, and where each tensor of the checkpoint goes.
+struct Declared {
+    program: Program,
+    pages: Pages,
+    network: Fox,
+    moves: Vec<(usize, Wanted)>,
+}
+
+fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Declared> {
+    let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
+    let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
+    let max_pages = shape.context.div_ceil(PAGE);
+    let pages = Pages::new(config, max_pages, shape.chunk);
+    let mut program = Program::default();
+    let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
+    let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);
+    let moves = match_tensors(checkpoint.file_name(), wanted, checkpoint)?;
+    Ok(Declared { program, pages, network, moves })
+}
+
+/// The element type that a tensor has on the device: its own.
+fn in_memory(ty: TensorType) -> WeightType {
+    let same = WeightType::ALL.into_iter().find(|weight| weight.name() == ty.name());
+    same.unwrap_or_else(|| unreachable!("the kernels read every type that a file can have"))
 }
 
 /// Pairs each wanted tensor with the checkpoint's, in file order; reports everything missing, left over or of another shape.
@@ -183,7 +217,10 @@ async fn stream(
         match &want.place {
             Place::Words { buffer, at_word, repeat } => {
                 let bytes = checkpoint.read_rows(*ix, 0, rows(&want.shape)).await?;
-                let words: Vec<u32> = floats(checkpoint, *ix, &bytes)?.into_iter().map(f32::to_bits).collect();
+                checkpoint.check_finite(*ix, 0, &bytes)?;
+                let mut values = Vec::new();
+                to_f32(checkpoint.tensors[*ix].ty, &bytes, &mut values);
+                let words: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
                 for copy in 0..*repeat {
                     device.write(*buffer, at_word + copy * words.len(), &words);
                 }
@@ -194,8 +231,10 @@ async fn stream(
                 // An even number of rows: packed scales of two pieces never share a word.
                 let rows_per_piece = (PIECE_BYTES / row_bytes).max(2) & !1;
                 for (segment, piece) in segments.iter().flat_map(|segment| pieces(segment, rows_per_piece)) {
-                    let bytes = checkpoint.read_rows(*ix, segment.first_row + piece.start, piece.len()).await?;
-                    write_rows(checkpoint, *ix, &bytes, segment, piece.start, device)?;
+                    let first_row = segment.first_row + piece.start;
+                    let bytes = checkpoint.read_rows(*ix, first_row, piece.len()).await?;
+                    checkpoint.check_finite(*ix, first_row as u64 * want.shape[1] as u64, &bytes)?;
+                    write_rows(&padded(&segment.part, want.shape[1], &bytes), segment, piece.start, device);
                     done_bytes += bytes.len() as u64;
                     in_flight += bytes.len() as u64;
                     if in_flight > FLUSH_BYTES {
@@ -219,44 +258,18 @@ fn pieces(segment: &Segment, rows_per_piece: usize) -> impl Iterator<Item = (&Se
     (0..segment.n_rows).step_by(rows_per_piece).map(move |first| (segment, first..segment.n_rows.min(first + rows_per_piece)))
 }
 
-fn floats(checkpoint: &Checkpoint, ix: usize, bytes: &[u8]) -> Result<Vec<f32>> {
-    let tensor = &checkpoint.tensors[ix];
-    let mut values = Vec::new();
-    to_f32(tensor.ty, bytes, &mut values);
-    match values.iter().find(|value| !value.is_finite()) {
-        None => Ok(values),
-        Some(value) => {
-            Err(Error::NotFinite { place: format!("{}: {}", checkpoint.file_name(), tensor.origin), got: value.to_string() })
-        }
-    }
-}
-
 /// Repacks whole rows for the kernels and writes them behind `first` rows of the segment.
-fn write_rows(
-    checkpoint: &Checkpoint,
-    ix: usize,
-    bytes: &[u8],
-    segment: &Segment,
-    first: usize,
-    device: &mut Device,
-) -> Result<()> {
+fn write_rows(bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
     let Segment { part, at_row, .. } = segment;
     let (mut data, mut scales) = (Vec::new(), Vec::new());
-    let width = checkpoint.tensors[ix].width();
-    if checkpoint.tensors[ix].ty == TensorType::BF16 {
-        let values = floats(checkpoint, ix, bytes)?;
-        repack(part.ty, part.k, &padded(part, width, bytemuck::cast_slice(&values)), &mut data, &mut scales);
-    } else {
-        repack(part.ty, part.k, &padded(part, width, bytes), &mut data, &mut scales);
-    }
+    repack(part.ty, part.k, bytes, &mut data, &mut scales);
     let row = at_row + first;
     device.write(part.data, row * part.ty.row_words(part.k), &data);
     if let Some(buffer) = part.scales {
-        let block = row * part.k / part.ty.block();
-        assert!(block.is_multiple_of(2), "pieces and parts start at even rows");
-        device.write(buffer, block / 2, &scales);
+        let halves = part.ty.scale_halves(row, part.k);
+        assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
+        device.write(buffer, halves / 2, &scales);
     }
-    Ok(())
 }
 
 /// Rows of `width` weights filled up with zeros to the part's width: only types without blocks have rows that need it, and zero
@@ -268,4 +281,17 @@ fn padded<'a>(part: &Part, width: usize, bytes: &'a [u8]) -> Cow<'a, [u8]> {
     let row_bytes = part.ty.gguf_row_bytes(part.k);
     let (held, rest) = (row_bytes / part.k * width, row_bytes / part.k * (part.k - width));
     Cow::Owned(bytes.chunks_exact(held).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, rest))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_read_every_type_of_a_file_in_its_own_blocks() {
+        for ty in TensorType::ALL {
+            let format = in_memory(ty).format();
+            assert_eq!((format.block, format.block_bytes), (ty.block(), ty.block_bytes()), "{ty}");
+        }
+    }
 }

@@ -3,12 +3,14 @@
 pub mod check;
 pub mod device;
 pub mod generate;
+pub mod layer;
 pub mod load;
 pub mod model;
 pub mod sampler;
 
 pub use device::{Device, DeviceChoice};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
+pub use layer::{ForgettingAttentionLayer, LayerOptions};
 pub use load::{KvType, LoadOptions, Progress};
 pub use model::Model;
 pub use sampler::{Sampler, SamplerOptions};

@@ -2,7 +2,8 @@
 //!
 //! Byte-level vocabularies need no state. Others (SentencePiece's `▁`, byte fallback, WordPiece) decide by the neighbours: there a
 //! short window of tokens is decoded again, with the tokens of the last piece before the new ones, and what is new comes out.
-//! While the window's text ends in U+FFFD the next token may complete a character, so it waits.
+//! While the window's text ends in U+FFFD the next token may complete a character, so it waits. The bytes are those that the
+//! vocabulary spells: of a model of JSON-escaped text, escaped.
 
 use super::Tokenizer;
 use crate::Result;
@@ -39,7 +40,7 @@ impl Detokenizer {
             return Ok(Vec::new());
         }
         self.window.push(id);
-        let text = tokenizer.decode(&self.window)?;
+        let text = tokenizer.spell(&self.window)?;
         if text.ends_with(char::REPLACEMENT_CHARACTER) && self.window.len() - self.n_out < MAX_WAITING {
             return Ok(Vec::new());
         }
@@ -54,7 +55,7 @@ impl Detokenizer {
         if self.window.len() == self.n_out {
             return Ok(Vec::new());
         }
-        let text = tokenizer.decode(&self.window)?;
+        let text = tokenizer.spell(&self.window)?;
         self.take(tokenizer, &text)
     }
 
@@ -69,7 +70,7 @@ impl Detokenizer {
             // The first token of a text may lose its space: the tokens of this piece stay in front of the next.
             self.window.drain(..self.n_out);
             self.n_out = self.window.len();
-            self.text_out = tokenizer.decode(&self.window)?;
+            self.text_out = tokenizer.spell(&self.window)?;
         }
         Ok(fresh)
     }

@@ -1,16 +1,19 @@
 //! Text in and out of the model: tokens from text, bytes from tokens, characters from bytes, and the strings that end a generation.
 //!
 //! On the way out each stage works on a stream and may hold back what it cannot decide yet:
-//! [`TextStream`] joins them: [`Detokenizer`] (ids to bytes) → [`StopMatcher`] (bytes up to a stop string) → [`Utf8Stream`] (bytes to whole characters).
+//! [`TextStream`] joins them: [`Detokenizer`] (ids to bytes) → [`Unescape`] (for models of JSON-escaped text) →
+//! [`StopMatcher`] (bytes up to a stop string) → [`Utf8Stream`] (bytes to whole characters).
 //! However the stream is cut, the pieces joined equal the whole decoded at once.
 
 mod detokenizer;
+mod json_escape;
 mod stops;
 mod stream;
 mod tokenizer;
 mod utf8;
 
 pub use detokenizer::Detokenizer;
+pub use json_escape::{Unescape, escape};
 pub use stops::{Released, StopMatcher};
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;

@@ -4,6 +4,7 @@
 //! Hugging Face. Truncation and padding in the file are for training batches and are switched off. Byte-level vocabularies (GPT-2
 //! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
 
+use super::{Detokenizer, Unescape, escape};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use tokenizers::DecoderWrapper;
@@ -14,6 +15,7 @@ pub struct Tokenizer {
     special: HashSet<u32>,
     /// From the printable spelling to the byte, for byte-level vocabularies.
     byte_of: Option<HashMap<char, u8>>,
+    json_escaped: bool,
 }
 
 impl Tokenizer {
@@ -33,7 +35,18 @@ impl Tokenizer {
             Some(DecoderWrapper::Sequence(sequence)) => matches!(sequence.get_decoders(), [DecoderWrapper::ByteLevel(_)]),
             _ => false,
         };
-        Ok(Self { inner, special, byte_of: byte_level.then(byte_level_alphabet) })
+        Ok(Self { inner, special, byte_of: byte_level.then(byte_level_alphabet), json_escaped: false })
+    }
+
+    /// The same tokenizer for a model whose text is JSON-escaped before it is tokenized ([`escape`]), or not.
+    #[must_use]
+    pub fn with_json_escape(self, json_escaped: bool) -> Self {
+        Self { json_escaped, ..self }
+    }
+
+    /// Whether text is JSON-escaped before it is tokenized.
+    pub fn is_json_escaped(&self) -> bool {
+        self.json_escaped
     }
 
     /// Token ids of a text.
@@ -41,8 +54,9 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Tokenizer`] when the vocabulary cannot spell the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.inner.encode_fast(text, false).map_err(refused)?;
-        Ok(encoding.get_ids().to_vec())
+        let encoding =
+            if self.json_escaped { self.inner.encode_fast(escape(text), false) } else { self.inner.encode_fast(text, false) };
+        Ok(encoding.map_err(refused)?.get_ids().to_vec())
     }
 
     /// The text of ids. Special tokens and ids past the vocabulary have none.
@@ -50,10 +64,26 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Tokenizer`] when the decoder refuses them.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if !self.json_escaped {
+            return self.spell(ids);
+        }
+        let (mut detokenizer, mut bytes) = (Detokenizer::new(), Vec::new());
+        for &id in ids {
+            bytes.extend(detokenizer.push(self, id)?);
+        }
+        bytes.extend(detokenizer.finish(self)?);
+        let mut unescape = Unescape::new();
+        let mut text = unescape.push(&bytes);
+        text.extend(unescape.finish());
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The text of ids as the vocabulary spells it: of a model of JSON-escaped text, escaped.
+    pub(super) fn spell(&self, ids: &[u32]) -> Result<String> {
         self.inner.decode(ids, true).map_err(refused)
     }
 
-    /// The bytes of one token: `None` when the vocabulary is not byte-level, so that they depend on the neighbours.
+    /// The bytes of one token as the vocabulary spells it: `None` when the vocabulary is not byte-level, so that they depend on the neighbours.
     /// Special tokens and ids past the vocabulary have no bytes.
     pub fn id_to_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let byte_of = self.byte_of.as_ref()?;
@@ -71,6 +101,11 @@ impl Tokenizer {
     /// Tokens in the vocabulary, added ones included. A model's may be larger: rows are padded.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
+    }
+
+    /// One more than the largest id: rows that a model's embedding must have. Ids may have holes.
+    pub fn n_ids(&self) -> usize {
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
     /// The id of a token as the vocabulary spells it.

@@ -2,7 +2,7 @@
 
     cargo test --release --test formats files_for_python && python tests/evidence/gguf_python.py target/tmp/gguf_python
 
-Last run: gguf 0.19.0, numpy 2.4.6: 4 files, 64 tensors, all equal.
+Last run: gguf 0.19.0, numpy 2.4.6: 10 files, 370 tensors, all equal.
 """
 
 import sys
@@ -18,7 +18,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.gguf")):
     floats = load_file(path.with_suffix(".safetensors"))
     field = lambda key: reader.get_field(key).contents()
     assert field("general.architecture") == "fox"
-    assert field("fox.embedding_length") == 32 and field("fox.use_k_shift") is True and field("fox.context_length") == 4096
+    assert field("fox.embedding_length") == 256 and field("fox.use_k_shift") is True
     assert field("fox.attention.layer_norm_rms_epsilon") == np.float32(1e-6)
     assert {tensor.name for tensor in reader.tensors} == set(floats)
     for tensor in reader.tensors:
@@ -30,4 +30,4 @@ for path in sorted(Path(sys.argv[1]).glob("*.gguf")):
     n_files += 1
     print(path.name, field("general.file_type"), sorted({tensor.tensor_type.name for tensor in reader.tensors}))
 print(f"gguf and numpy {np.__version__}: {n_files} files, {n_tensors} tensors, all equal")
-assert n_files == 4
+assert n_files == 10

@@ -1,7 +1,7 @@
 //! Files that are broken, by accident or on purpose: a typed error that names the place, or a checkpoint, and nothing else.
 
 use crate::tiny::{Random, TOKENIZER, checkpoint_of, converted, error_of, floats, official, read, weights};
-use kitfox::format::{BytesSource, Checkpoint, Quant};
+use kitfox::format::{BytesSource, Checkpoint, Quant, TensorType};
 use kitfox::{Error, Result};
 use safetensors::Dtype;
 
@@ -87,7 +87,7 @@ fn hostile_headers_are_refused_by_name() {
         (Raw::fox(1).text("w").u32(u32::MAX), &["tensor w", "1 to 4 dimensions", "4294967295"]),
         (one(&[8], 24, 0), &["tensor w", "I8 (type 24)"]),
         (one(&[8], 28, 0), &["tensor w", "F64"]),
-        (one(&[256], 12, 0), &["tensor w", "Q4_K"]),
+        (one(&[256], 10, 0), &["tensor w", "Q2_K"]),
         (one(&[8], 77, 0), &["tensor w", "type 77"]),
         (one(&[33], 8, 0), &["tensor w", "whole blocks of 32", "[33]"]),
         (one(&[1 << 32, 1 << 32], 0, 0), &["tensor w", "counted"]),
@@ -133,6 +133,10 @@ fn hostile_safetensors_are_refused_by_name() {
         (file(&one("F32", "[0,2]", 0), 0), vec!["tensor w", "above 0"]),
         (file(&one("F32", "[]", 4), 4), vec!["tensor w", "1 to 4 dimensions"]),
         (file(&one("I8", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "I8"]),
+        (file(&one("F8_E8M0", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "F8_E8M0"]),
+        (file(&one("FP12", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "\"FP12\""]),
+        (file(&one("F32", "2", 8), 8), vec!["tensor w", "dtype, shape and data_offsets"]),
+        (file(&one("F32", "[2]", 8).replace("},", "}").replace("}}", r#"},"w":1}"#), 8), vec!["header", "\"w\" is listed twice"]),
         (file(&gate, 24), vec!["mlp.gate_proj", "even", "3"]),
         (file(bias, 16), vec!["blk.0.attn_fgate.bias", "two"]),
     ] {
@@ -149,7 +153,7 @@ fn exercise(checkpoint: Result<Checkpoint>) -> bool {
 
 #[test]
 fn two_thousand_mutations_of_each_format_give_an_error_or_a_checkpoint() {
-    let gguf = converted(&mut official(Dtype::F16), Quant::Q8_0);
+    let gguf = converted(&mut official(Dtype::F16), Quant::plain(TensorType::Q8_0));
     let hf = weights(Dtype::F16, |_, _| ());
     let hf_header = 8 + u64::from_le_bytes(hf[..8].try_into().unwrap()) as usize;
     let gguf_header = gguf.windows(TOKENIZER.len()).position(|at| at == TOKENIZER.as_bytes()).unwrap() + TOKENIZER.len() + 900;

@@ -1,50 +1,22 @@
 //! Checkpoints: what goes in comes out, what other tools write is read, and what is broken is refused by name.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod blocks;
 mod hostile;
+mod import;
 mod tiny;
 
 use kitfox::Result;
 use kitfox::format::gguf::Scalar;
 use kitfox::format::gguf_write::{Info, Writer};
-use kitfox::format::hugging_face::{Index, gpt2_tokenizer};
-use kitfox::format::{self, BoxFuture, BytesSource, Quant, Source, TensorType, convert, from_f32, to_f32};
+use kitfox::format::{self, BoxFuture, BytesSource, Fallback, Quant, Source, TensorType, convert, from_f32, to_f32};
 use pollster::block_on;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::BTreeMap;
 use tiny::{CONFIG, Random, SHAPES, TOKENIZER, all_bits, checkpoint_of, converted, error_of, floats, official, read, weights};
 
-const BLOCKS: &[u8] = include_bytes!("../fixtures/gguf/blocks.safetensors");
 const PYTHON_GGUF: &[u8] = include_bytes!("../fixtures/gguf/python.gguf");
 const PYTHON_FLOATS: &[u8] = include_bytes!("../fixtures/gguf/python.safetensors");
-
-#[test]
-fn block_formats_match_python_bit_for_bit() {
-    let fixture = SafeTensors::deserialize(BLOCKS).unwrap();
-    let bytes = |name: &str| fixture.tensor(name).unwrap().data().to_vec();
-    let mut x = Vec::new();
-    to_f32(TensorType::F32, &bytes("x"), &mut x);
-    let check = |ty: TensorType, stored: &str| {
-        let mut back = Vec::new();
-        to_f32(ty, &bytes(stored), &mut back);
-        let mut bits = Vec::new();
-        from_f32(TensorType::F32, &back, &mut bits);
-        assert!(bits == bytes(&format!("{stored}_f32")), "{stored} to floats");
-    };
-    for (ty, name) in
-        [(TensorType::Q8_0, "q8_0"), (TensorType::Q4_0, "q4_0"), (TensorType::BF16, "bf16"), (TensorType::F16, "f16")]
-    {
-        let mut stored = Vec::new();
-        from_f32(ty, &x, &mut stored);
-        let row = ty.tensor_bytes(&[32]).unwrap() as usize;
-        for (ix, (got, want)) in stored.chunks(row).zip(bytes(name).chunks(row)).enumerate() {
-            assert_eq!(got, want, "{name}, row {ix}: {:?}", &x[ix * 32..ix * 32 + 32]);
-        }
-        check(ty, name);
-    }
-    check(TensorType::Q8_0, "q8_0_any");
-    check(TensorType::Q4_0, "q4_0_any");
-}
 
 #[test]
 fn a_file_of_python_reads_the_same() {
@@ -86,15 +58,20 @@ fn the_stacked_mlp_matrix_becomes_two_halves_in_file_order() {
 #[test]
 fn conversion_keeps_everything_and_quantizes_matrices_only() {
     for ty in [Dtype::F32, Dtype::F16, Dtype::BF16] {
-        for quant in Quant::ALL {
+        for quant in Quant::all() {
             let mut source = official(ty);
             let mut out = Vec::new();
             let mut seen = (0, 0);
             let report = block_on(convert(&mut source, quant, &mut out, "out", &mut |done, total| seen = (done, total))).unwrap();
             assert_eq!(seen, (seen.1, source.tensors.iter().map(|tensor| tensor.bytes).sum()));
-            let blocks = quant.tensor_type().block() > 1;
-            assert_eq!(report.fallbacks.len(), usize::from(blocks));
-            assert!(report.fallbacks.iter().all(|f| f.tensor == "blk.0.ffn_down.weight" && f.width == 48));
+            let narrow = |name: &str| name.contains("fgate") || name.contains("shift");
+            let matrices = source.tensors.iter().filter(|tensor| tensor.shape.len() == 2 && !narrow(&tensor.name));
+            let expected = matrices.filter_map(|tensor| {
+                let (asked, width) = (quant.type_of(&tensor.name), tensor.width());
+                let ty = asked.for_width(width);
+                (ty != asked).then(|| Fallback { tensor: tensor.name.clone(), width, asked, ty })
+            });
+            assert_eq!(report.fallbacks, expected.collect::<Vec<_>>(), "{quant}");
 
             let mut back = read(out).unwrap();
             assert_eq!(back.source_config.as_deref(), Some(CONFIG));
@@ -104,12 +81,8 @@ fn conversion_keeps_everything_and_quantizes_matrices_only() {
             assert_eq!(back.config, config);
             let (want, got) = (all_bits(&mut source), all_bits(&mut back));
             for tensor in back.tensors.clone() {
-                let narrow = tensor.name.contains("fgate") || tensor.name.contains("shift") || tensor.shape.len() == 1;
-                let stored = match tensor.name.as_str() {
-                    _ if narrow => TensorType::F32,
-                    "blk.0.ffn_down.weight" if blocks => TensorType::F16,
-                    _ => quant.tensor_type(),
-                };
+                let vector = narrow(&tensor.name) || tensor.shape.len() == 1;
+                let stored = if vector { TensorType::F32 } else { quant.type_of(&tensor.name).for_width(tensor.width()) };
                 assert_eq!(tensor.ty, stored, "{}", tensor.name);
                 let values: Vec<f32> = want[&tensor.name].iter().map(|bits| f32::from_bits(*bits)).collect();
                 let (mut bytes, mut rounded) = (Vec::new(), Vec::new());
@@ -124,12 +97,12 @@ fn conversion_keeps_everything_and_quantizes_matrices_only() {
 
 #[test]
 fn converting_a_gguf_again_changes_nothing_and_goes_through_f32_otherwise() {
-    let full = converted(&mut official(Dtype::F32), Quant::F32);
-    for quant in Quant::ALL {
+    let full = converted(&mut official(Dtype::F32), Quant::plain(TensorType::F32));
+    for quant in Quant::all() {
         let once = converted(&mut official(Dtype::F32), quant);
         assert!(converted(&mut read(once.clone()).unwrap(), quant) == once, "{quant} to {quant}");
         assert!(converted(&mut read(full.clone()).unwrap(), quant) == once, "f32 to {quant}");
-        let mut widened = read(converted(&mut read(once.clone()).unwrap(), Quant::F32)).unwrap();
+        let mut widened = read(converted(&mut read(once.clone()).unwrap(), Quant::plain(TensorType::F32))).unwrap();
         assert_eq!(all_bits(&mut widened), all_bits(&mut read(once).unwrap()));
     }
 }
@@ -161,12 +134,12 @@ impl Source for Stream {
 
 #[test]
 fn every_file_is_read_forward_only() {
-    let expected = converted(&mut official(Dtype::F32), Quant::Q8_0);
+    let expected = converted(&mut official(Dtype::F32), Quant::plain(TensorType::Q8_0));
     let stream = |bytes: &[u8]| Box::new(Stream { bytes: bytes.to_vec(), pos: 0 });
     let mut streamed = checkpoint_of(vec![stream(&weights(Dtype::F32, |_, _| ()))], None).unwrap();
-    assert!(converted(&mut streamed, Quant::Q8_0) == expected);
+    assert!(converted(&mut streamed, Quant::plain(TensorType::Q8_0)) == expected);
     let mut again = block_on(format::read(stream(&expected))).unwrap();
-    assert!(converted(&mut again, Quant::Q8_0) == expected);
+    assert!(converted(&mut again, Quant::plain(TensorType::Q8_0)) == expected);
     // Long enough that the header does not hold the data: a tokenizer of 5 MB, a matrix of 6 MB.
     let mut big = Vec::new();
     let metadata = [
@@ -179,21 +152,22 @@ fn every_file_is_read_forward_only() {
     writer.finish().unwrap();
     let mut again = block_on(format::read(stream(&big))).unwrap();
     assert_eq!(again.tokenizer.as_ref().map(String::len), Some(5_000_000));
-    converted(&mut again, Quant::Q4_0);
+    converted(&mut again, Quant::plain(TensorType::Q4_0));
     // Cut short, and nobody knew the length.
     let mut cut = block_on(format::read(stream(&big[..big.len() - 5]))).unwrap();
-    let error = error_of(block_on(convert(&mut cut, Quant::F16, &mut Vec::new(), "out", &mut |_, _| ())));
+    let error = error_of(block_on(convert(&mut cut, Quant::plain(TensorType::F16), &mut Vec::new(), "out", &mut |_, _| ())));
     assert!(error.contains("output.weight") && error.contains("cut short"), "{error}");
 }
 
 #[test]
 fn weights_that_are_no_numbers_are_named() {
     for (value, quant, word) in [
-        (f32::NAN, Quant::F32, "NaN at element 70"),
-        (f32::NEG_INFINITY, Quant::Q8_0, "-inf at element 70"),
-        (65_520.0, Quant::F16, "65520 at element 70, too large for F16"),
-        (1e7, Quant::Q8_0, "too large for Q8_0"),
-        (-1e6, Quant::Q4_0, "too large for Q4_0"),
+        (f32::NAN, Quant::plain(TensorType::F32), "NaN at element 70"),
+        (f32::NEG_INFINITY, Quant::plain(TensorType::Q8_0), "-inf at element 70"),
+        (65_520.0, Quant::plain(TensorType::F16), "65520 at element 70, too large for F16"),
+        (1e7, Quant::plain(TensorType::Q8_0), "too large for Q8_0"),
+        (-1e6, Quant::plain(TensorType::Q4_0), "too large for Q4_0"),
+        (f32::MAX, Quant::plain(TensorType::BF16), "too large for BF16"),
     ] {
         let bytes = weights(Dtype::F32, |name, values| {
             if name == "model.layers.0.attn.q_proj.weight" {
@@ -207,7 +181,11 @@ fn weights_that_are_no_numbers_are_named() {
         assert!(text.contains("bad.safetensors: tensor model.layers.0.attn.q_proj.weight") && text.contains(word), "{text}");
     }
     // The largest of each type are held.
-    for (value, quant) in [(65_519.0, Quant::F16), (8_321_039.0, Quant::Q8_0), (-524_159.0, Quant::Q4_0)] {
+    for (value, quant) in [
+        (65_519.0, Quant::plain(TensorType::F16)),
+        (8_321_039.0, Quant::plain(TensorType::Q8_0)),
+        (-524_159.0, Quant::plain(TensorType::Q4_0)),
+    ] {
         let bytes = weights(Dtype::F32, |name, values| {
             if name == "lm_head.weight" {
                 values[0] = value;
@@ -220,72 +198,14 @@ fn weights_that_are_no_numbers_are_named() {
     }
 }
 
-#[test]
-fn shards_are_joined_and_the_index_is_held_to() {
-    let whole = weights(Dtype::F32, |_, _| ());
-    let tensors = SafeTensors::deserialize(&whole).unwrap();
-    let shard = |first: bool| {
-        let views = tensors.tensors().into_iter().filter(|(name, _)| name.contains("layers") == first);
-        safetensors::serialize(views, None).unwrap()
-    };
-    let file_of = |name: &str| if name.contains("layers") { "a.safetensors" } else { "b.safetensors" };
-    let mut map: BTreeMap<&str, &str> = SHAPES.iter().map(|(name, _)| (*name, file_of(name))).collect();
-    let index = |map: &BTreeMap<&str, &str>| Index::parse("index", &serde_json::json!({ "weight_map": map }).to_string());
-    let load = |index: Index| {
-        assert_eq!(index.shards(), ["a.safetensors", "b.safetensors"]);
-        let files: [Box<dyn Source>; 2] =
-            [Box::new(BytesSource::new("a", shard(true))), Box::new(BytesSource::new("b", shard(false)))];
-        checkpoint_of(files.into(), Some(index))
-    };
-    let mut joined = load(index(&map).unwrap()).unwrap();
-    assert_eq!(all_bits(&mut joined), all_bits(&mut official(Dtype::F32)));
-    map.insert("lm_head.weight", "a.safetensors");
-    assert!(
-        error_of(load(index(&map).unwrap())).contains("tensor lm_head.weight: expected in a.safetensors, got in b.safetensors")
-    );
-    map.insert("lm_head.weight", "b.safetensors");
-    map.insert("other", "b.safetensors");
-    assert!(error_of(load(index(&map).unwrap())).contains("tensor other"));
-    map.insert("other", "../b.safetensors");
-    assert!(error_of(index(&map)).contains("other: expected the name of a .safetensors file"));
-    assert!(error_of(Index::parse("index", "{}")).contains("weight_map"));
-}
-
-#[test]
-fn directories_and_files_open_or_say_what_is_missing() {
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("formats_open");
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    let open = |path: &std::path::Path| block_on(format::open(path));
-    assert!(error_of(open(&dir.join("none.gguf"))).contains("none.gguf: open failed"));
-    assert!(error_of(open(&dir)).contains("config.json: open failed"));
-    std::fs::write(dir.join("config.json"), "[1]").unwrap();
-    assert!(error_of(open(&dir)).contains("neither"));
-    let bytes = weights(Dtype::F32, |_, _| ());
-    std::fs::write(dir.join("model.safetensors"), &bytes).unwrap();
-    assert!(error_of(open(&dir)).contains("config.json: config: expected a JSON object"));
-    assert!(error_of(open(&dir.join("model.safetensors"))).contains("magic"));
-    std::fs::write(dir.join("config.json"), CONFIG).unwrap();
-    let vocab = r#"{"a": 0, "b": 1, "ab": 2, "Ġ": 3, "<|endoftext|>": 4}"#;
-    std::fs::write(dir.join("vocab.json"), vocab).unwrap();
-    std::fs::write(dir.join("merges.txt"), "#version: 0.2\na b\n").unwrap();
-    let mut checkpoint = open(&dir).unwrap();
-    assert_eq!(checkpoint.name, "formats_open");
-    assert_eq!(all_bits(&mut checkpoint), all_bits(&mut official(Dtype::F32)));
-    let tokenizer: tokenizers::Tokenizer = checkpoint.tokenizer.unwrap().parse().unwrap();
-    assert_eq!(tokenizer.encode("ab a<|endoftext|>", false).unwrap().get_ids(), [2, 3, 0, 4]);
-    assert!(error_of(gpt2_tokenizer("vocab.json", "[]", "")).contains("vocab.json: vocabulary"));
-    std::fs::write(dir.join("tokenizer.json"), TOKENIZER).unwrap();
-    assert_eq!(open(&dir).unwrap().tokenizer.as_deref(), Some(TOKENIZER));
-}
-
-/// Leaves a file of each type and its floats for `tests/evidence/gguf_python.py`.
+/// Leaves a file of each type, with rows of 256, and its floats for `tests/evidence/gguf_python.py`.
 #[test]
 fn files_for_python_are_written() {
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf_python");
     std::fs::create_dir_all(&dir).unwrap();
-    for quant in Quant::ALL {
-        let bytes = converted(&mut official(Dtype::F32), quant);
+    for quant in Quant::all() {
+        let golden = std::path::Path::new("tests/fixtures/golden/head_dim_128");
+        let bytes = converted(&mut block_on(format::open(golden)).unwrap(), quant);
         let mut checkpoint = read(bytes.clone()).unwrap();
         std::fs::write(dir.join(format!("{quant}.gguf")), bytes).unwrap();
         let shapes: BTreeMap<_, _> =

@@ -79,6 +79,7 @@ pub fn checkpoint_of(files: Vec<Box<dyn Source>>, index: Option<Index>) -> Resul
         config_file: "config.json".into(),
         config: CONFIG.into(),
         tokenizer: Some(TOKENIZER.into()),
+        tokenizer_file: "tokenizer.json".into(),
         index,
         files,
     }))

@@ -1,4 +1,5 @@
-// The two browsers, headless. Each has WebGPU in software: Chromium on SwiftShader (judged by Tint), Firefox on lavapipe (by naga).
+// The two browsers, headless. Each has WebGPU in software: Chromium on SwiftShader (its shaders go through Tint), Firefox on
+// lavapipe (through naga).
 
 import { existsSync } from 'node:fs';
 import puppeteer from 'puppeteer-core';
@@ -40,13 +41,43 @@ export function firefox() {
   });
 }
 
+/** What a browser itself says of an answer other than 200, and of a broken connection: that is asked for here. */
+const RESOURCE = /^Failed to load resource/;
+
 /** A page that keeps what its console and its uncaught errors say. */
-export async function openPage(browser, url, { quiet = [] } = {}) {
+export async function openPage(browser, url) {
   const page = await browser.newPage();
+  page.setDefaultTimeout(300_000);
   const complaints = [];
-  const complain = (text) => quiet.some((pattern) => pattern.test(text)) || complaints.push(text);
-  page.on('console', (message) => message.type() === 'error' && complain(message.text()));
-  page.on('pageerror', (error) => complain(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && !RESOURCE.test(message.text())) complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(String(error)));
   await page.goto(url);
   return { page, complaints };
+}
+
+/**
+ * Runs `body` in a page of the package, given `Kitfox`, two helpers and `argument`. Errors come back as `CODE: MESSAGE`.
+ * `collect(generation)` gives `{ text, ids, summary }`; `fails(promise)` gives the error's code and message.
+ */
+export async function inPage(page, body, argument) {
+  return page.evaluate(
+    async (source, argument) => {
+      const { Kitfox } = await import('/kitfox/kitfox.js');
+      const collect = async (generation) => {
+        const [ids, texts] = [[], []];
+        for await (const piece of generation) {
+          texts.push(piece.text);
+          ids.push(...piece.ids);
+        }
+        return { text: texts.join(''), ids, summary: generation.summary };
+      };
+      const fails = (promise) => promise.then(() => 'it did not fail', ({ code, message }) => `${code}: ${message}`);
+      const work = new Function('Kitfox', 'collect', 'fails', 'argument', `return (${source})(Kitfox, { collect, fails }, argument)`);
+      return work(Kitfox, collect, fails, argument).catch((error) => Promise.reject(new Error(`${error.code}: ${error.message}`)));
+    },
+    String(body),
+    argument,
+  );
 }

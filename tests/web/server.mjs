@@ -15,8 +15,11 @@ const FOLDERS = [
   ['/', path.join(root, 'www/dist')],
 ];
 
-/** What a bad server does, by path. */
+/** What no file answers, by path. */
 const TRICKS = {
+  // A page to run tests in.
+  '/blank': (response) =>
+    response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><link rel="icon" href="data:," /><title>blank</title>'),
   // A 200 with a web page: what many servers answer for a file that they do not have.
   '/bad/page.gguf': (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<!doctype html><title>no</title>'),
   '/bad/untyped-page.gguf': (response) => response.writeHead(200).end('\n<html><body>no</body></html>'),
@@ -31,7 +34,9 @@ const TRICKS = {
   },
   '/bad/broken.gguf': async (response) => {
     response.writeHead(200, { 'content-length': (await stat(model)).size });
-    createReadStream(model, { end: 3_000_000 }).on('end', () => response.destroy()).pipe(response, { end: false });
+    createReadStream(model, { end: 3_000_000 })
+      .on('end', () => response.destroy())
+      .pipe(response, { end: false });
   },
   // Begins and never ends.
   '/bad/stalled.gguf': async (response) => {

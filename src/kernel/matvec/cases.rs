@@ -28,24 +28,31 @@ pub(super) fn cases() -> Vec<Case> {
     let (silu, sigmoid) = (Epilogue::Glu(GluAct::Silu), Epilogue::Glu(GluAct::Sigmoid));
     let mut all = Vec::new();
     for ty in WeightType::ALL {
-        let edges = [(1, 32), (5, 96), (64, 512), (130, 1280), (5, 36), (37, 44), (4099, 64)];
-        all.extend(edges.into_iter().filter(|(_, k)| k % ty.block() == 0).map(|(rows, k)| plain(ty, rows, k)));
-        for (rows, k) in [(5, 96), (130, 512)] {
+        // Narrow ones as narrow as the type allows.
+        let narrow = |k: usize| k.max(ty.block());
+        let fits = |(_, k): &(usize, usize)| k.is_multiple_of(ty.block());
+        let edges = [(1, narrow(32)), (5, narrow(96)), (64, 512), (130, 1280), (5, 36), (37, 44), (7, 768), (4099, 64)];
+        all.extend(edges.into_iter().filter(fits).map(|(rows, k)| plain(ty, rows, k)));
+        for (rows, k) in [(5, narrow(96)), (130, 512)] {
             let plain = plain(ty, rows, k);
             all.push(Special { norm: true, ..plain });
             all.push(Special { n_gates: 3, ..plain });
             all.push(Special { norm: true, n_gates: 24, ..plain });
             all.push(Special { epilogue: Epilogue::Residual, ..plain });
             all.push(Special { norm: true, epilogue: Epilogue::Residual, n_gates: 1, ..plain });
-            all.push(Special { norm: true, bias: true, n_gates: 2, ..plain });
-            all.push(Special { bias: true, epilogue: Epilogue::Residual, ..plain });
             all.push(Special { tokens: 3, norm: true, ..plain });
         }
-        for (rows, k) in [(2, 32), (10, 96), (130, 512), (4102, 64)] {
+        for (rows, k) in [(2, narrow(32)), (10, narrow(96)), (130, 512), (4102, 64)].into_iter().filter(fits) {
             all.push(Special { epilogue: silu, ..plain(ty, rows, k) });
-            all.push(Special { epilogue: sigmoid, norm: true, ..plain(ty, rows, k) });
             all.push(Special { epilogue: silu, norm: true, ..plain(ty, rows, k) });
         }
+    }
+    // What does not mind the type.
+    for (rows, k) in [(6, 96), (130, 512)] {
+        let plain = plain(WeightType::F32, rows, k);
+        all.push(Special { norm: true, bias: true, n_gates: 2, ..plain });
+        all.push(Special { bias: true, epilogue: Epilogue::Residual, ..plain });
+        all.push(Special { epilogue: sigmoid, norm: true, ..plain });
     }
     // More workgroups than one axis has.
     all.push(plain(WeightType::Q4_0, 1_050_001, 32));

@@ -1,0 +1,157 @@
+//! A layer of the encoder family on a device: [T, d] → [T, d], without a cache. No tokens, no text, no sampler: a building block for
+//! networks that are not language models, bidirectional (encoder) or causal (decoder).
+
+use super::device::{Device, DeviceChoice, Opened};
+use crate::error::{Error, Result};
+use crate::format::layer::{Layer, Mode, Weights};
+use crate::graph::{GraphId, MAX_BINDING_WORDS, MAX_GROUPS, Program, Step};
+use crate::kernel::attn_full::{MAX_HEAD_DIM, takes_head_dim};
+use crate::kernel::ternary::pack_row;
+use crate::model::layer::{LayerMatrix, LayerNetwork, LayerShape};
+use crate::num::ternary;
+
+/// How to load a layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LayerOptions {
+    /// Where it runs.
+    pub device: DeviceChoice,
+    /// Tokens of a sequence at most, for which memory is set aside; `None`: [`DEFAULT_MAX_TOKENS`].
+    pub max_tokens: Option<usize>,
+}
+
+/// Tokens of a sequence when the caller names none.
+pub const DEFAULT_MAX_TOKENS: usize = 1024;
+
+/// A layer on a device.
+pub struct ForgettingAttentionLayer {
+    shape: LayerShape,
+    network: LayerNetwork,
+    program: Program,
+    graph: GraphId,
+    device: Device,
+    device_name: String,
+    device_note: Option<String>,
+}
+
+impl ForgettingAttentionLayer {
+    /// Loads a layer onto a device.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for heads or a `max_tokens` that cannot be run, [`Error::OutOfMemory`], [`Error::NoGpu`] and what else the
+    /// device reports.
+    pub async fn load(layer: &Layer, options: LayerOptions) -> Result<Self> {
+        let config = layer.config();
+        let (d, n_heads) = (config.hidden_size, config.num_heads);
+        if !takes_head_dim(d / n_heads) {
+            let expected = format!("heads of 4, 8, 12 … {MAX_HEAD_DIM} channels");
+            return Err(Error::argument("num_heads", expected, format_args!("{n_heads}: heads of {}", d / n_heads)));
+        }
+        let max_tokens = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+        if !(1..=MAX_GROUPS as usize).contains(&max_tokens) {
+            return Err(Error::argument("max_tokens", format_args!("1 to {MAX_GROUPS}"), max_tokens));
+        }
+        let scale = |weights: &Weights| match weights {
+            Weights::Ternary { scale, .. } => *scale,
+            Weights::Floats(_) => unreachable!("the matrices of a BitNet layer are ternary"),
+        };
+        let scales = config.bitnet.then(|| layer.matrices().each_ref().map(scale));
+        let shape = LayerShape { d, n_heads, causal: config.mode == Mode::Decoder, max_tokens };
+        let mut program = Program::default();
+        let network = LayerNetwork::declare(&mut program, shape, scales);
+        if let Some(buffer) = program.buffers.iter().find(|buffer| buffer.words > MAX_BINDING_WORDS) {
+            return Err(Error::OutOfMemory {
+                what: buffer.name.clone(),
+                bytes: buffer.words as u64 * 4,
+                reason: format!("WebGPU binds at most {} bytes; a smaller max_tokens or hidden size fits", MAX_BINDING_WORDS * 4),
+            });
+        }
+        let graph = network.record(&mut program);
+        let opened = Opened::open(options.device).await?;
+        let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
+        let mut device = opened.hold(&program).await?;
+        for (matrix, weights) in network.matrices.iter().zip(layer.matrices()) {
+            device.write(matrix.data(), 0, &words_of(weights, d));
+        }
+        device.write(network.f_bias, 0, bytemuck::cast_slice(layer.f_bias()));
+        device.flush().await?;
+        Ok(Self { shape, network, program, graph, device, device_name, device_note })
+    }
+
+    /// Runs it on a sequence `[T, d]`, row by row; gives `[T, d]`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when `x` is no `[T, d]` with T from 1 to [`Self::max_tokens`], [`Error::NotFinite`] when it holds a number that
+    /// is not finite or so large that the result is not, and what the device reports.
+    pub async fn run(&mut self, x: &[f32]) -> Result<Vec<f32>> {
+        let LayerShape { d, max_tokens, .. } = self.shape;
+        let n_tokens = x.len() / d;
+        if !x.len().is_multiple_of(d) || !(1..=max_tokens).contains(&n_tokens) {
+            let expected = format!("[T, {d}] with T from 1 to {max_tokens} (max_tokens)");
+            let got = format!("{} numbers, {} rows of {d}", x.len(), x.len() as f64 / d as f64);
+            return Err(Error::argument("x", expected, got));
+        }
+        check_finite("x", x, d)?;
+        self.device.write(self.network.x, 0, bytemuck::cast_slice(x));
+        let step = Step { n_tokens: n_tokens as u32, ..Step::default() };
+        self.device.replay(&self.program, self.graph, &step, true)?;
+        let y = self.device.read_f32(self.network.y, x.len()).await?;
+        check_finite("y", &y, d)?;
+        Ok(y)
+    }
+
+    /// d: width of a token.
+    pub fn hidden_size(&self) -> usize {
+        self.shape.d
+    }
+
+    /// Tokens of a sequence at most.
+    pub fn max_tokens(&self) -> usize {
+        self.shape.max_tokens
+    }
+
+    /// The adapter's name, or `cpu`.
+    pub fn device_name(&self) -> &str {
+        &self.device_name
+    }
+
+    /// Why `auto` did not choose a GPU.
+    pub fn device_note(&self) -> Option<&str> {
+        self.device_note.as_deref()
+    }
+
+    /// Bytes on the device: weights and what a sequence of [`Self::max_tokens`] needs.
+    pub fn bytes(&self) -> u64 {
+        self.device.bytes()
+    }
+
+    /// Bytes of the five matrices on the device.
+    pub fn matrix_bytes(&self) -> u64 {
+        let bytes = |matrix: &LayerMatrix| self.program.get(matrix.data()).words as u64 * 4;
+        self.network.matrices.iter().map(bytes).sum()
+    }
+}
+
+/// A matrix as the kernels read it.
+fn words_of(weights: &Weights, width: usize) -> Vec<u32> {
+    match weights {
+        Weights::Floats(values) => values.iter().map(|value| value.to_bits()).collect(),
+        Weights::Ternary { blocks, .. } => {
+            let mut words = Vec::new();
+            for row in blocks.chunks_exact(ternary::row_bytes(width)) {
+                let row = ternary::read_row(row, width)
+                    .unwrap_or_else(|_| unreachable!("a layer's blocks are checked when it is made"));
+                pack_row(&row, &mut words);
+            }
+            words
+        }
+    }
+}
+
+fn check_finite(name: &str, rows: &[f32], d: usize) -> Result<()> {
+    match rows.iter().position(|value| !value.is_finite()) {
+        Some(at) => {
+            Err(Error::NotFinite { place: format!("{name}, token {}, channel {}", at / d, at % d), got: rows[at].to_string() })
+        }
+        None => Ok(()),
+    }
+}

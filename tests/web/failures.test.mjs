@@ -1,0 +1,126 @@
+// Servers that misbehave, files that are none, options that cannot be: a readable message each time, and a page that goes on.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { chromium, inPage, openPage } from './browsers.mjs';
+import { startServer } from './server.mjs';
+
+let server;
+let browser;
+before(async () => {
+  server = await startServer();
+  browser = await chromium();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+const BAD = {
+  'models/missing.gguf': /^http: \S+\/models\/missing\.gguf: the server answered 404 Not Found$/,
+  'bad/refused.gguf': /^http: .*403 Forbidden$/,
+  'bad/page.gguf': /^format: \S+\/bad\/page\.gguf: not a GGUF model file: the server answered with a web page$/,
+  'bad/untyped-page.gguf': /^format: .*not a GGUF model file/,
+  'bad/other.gguf': /^format: \S+\/bad\/other\.gguf: .*magic.*expected.*GGUF.*got/i,
+  'bad/empty.gguf': /^format: \S+\/bad\/empty\.gguf: .*expected/,
+  'bad/cut.gguf': /^format: \S+\/bad\/cut\.gguf: .*expected.*got/,
+  'bad/broken.gguf': /^network: \S+\/bad\/broken\.gguf: the connection broke at byte \d+/,
+};
+
+test('each bad model is told apart, and the next load in the same page works', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/blank`);
+  const run = async (Kitfox, { collect, fails }, paths) => {
+    const messages = [];
+    for (const path of paths) messages.push(await fails(Kitfox.load(`/${path}`, { device: 'cpu' })));
+    messages.push(await fails(Kitfox.load('http://127.0.0.1:1/none.gguf', { device: 'cpu' })));
+    messages.push(await fails(Kitfox.load('/models/demo.gguf', { device: 'cpu', wasmUrl: '/missing.wasm' })));
+    messages.push(await fails(Kitfox.load('/models/demo.gguf', { device: 'cpu', workerUrl: '/missing.js' })));
+    // Length unknown, small pieces.
+    const fox = await Kitfox.load('/chunked.gguf', { device: 'cpu' });
+    return { messages, tokens: (await collect(fox.generate('The fox', { maxTokens: 3 }))).summary.tokens };
+  };
+  const { messages, tokens } = await inPage(page, run, Object.keys(BAD));
+  const patterns = [...Object.values(BAD), /^network: .*cannot be fetched/, /^worker: \S+\/missing.wasm: the wasm module cannot be loaded/, /^worker: /];
+  patterns.forEach((pattern, ix) => assert.match(messages[ix], pattern));
+  assert.equal(messages.length, patterns.length);
+  assert.equal(tokens, 3);
+  assert.deepEqual(complaints, []);
+});
+
+test('an abort ends a load that hangs', async () => {
+  const { page } = await openPage(browser, `${server.url}/blank`);
+  const message = await inPage(page, (Kitfox, { fails }) => {
+    const ends = new AbortController();
+    setTimeout(() => ends.abort(), 500);
+    return fails(Kitfox.load('/bad/stalled.gguf', { device: 'cpu', signal: ends.signal }));
+  });
+  assert.equal(message, 'aborted: aborted');
+});
+
+test('a prompt longer than the context and bad options are refused, and the model goes on', async () => {
+  const { page } = await openPage(browser, `${server.url}/blank`);
+  const run = async (Kitfox, { collect, fails }) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 32 });
+    const long = await fails(collect(fox.generate('a fox and '.repeat(40))));
+    const full = (await collect(fox.generate('The fox', { maxTokens: 1000 }))).summary;
+    let bad;
+    try {
+      fox.generate('a', { topK: -1 });
+    } catch ({ code, message }) {
+      bad = `${code}: ${message}`;
+    }
+    return { long, bad, full, context: await fails(Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 1e9 })) };
+  };
+  const { long, bad, full, context } = await inPage(page, run);
+  assert.match(long, /^context-full: .*32/);
+  assert.match(bad, /^argument: generate: topK: expected/);
+  assert.equal(full.promptTokens + full.tokens, 32);
+  assert.equal(full.finish, 'context');
+  assert.match(context, /^argument: context: expected/);
+});
+
+test('the page tells a failed load in a sentence and works with the next model', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/?device=cpu&model=models/missing.gguf`);
+  await page.waitForFunction(() => !document.getElementById('error').hidden);
+  const error = () => page.$eval('#error', ({ hidden, textContent }) => (hidden ? '' : textContent));
+  assert.match(await error(), /^The model could not be loaded\. \S+missing\.gguf: the server answered 404 Not Found\.$/);
+  await page.click('#go'); // tries once more
+  await page.waitForFunction(() => !document.getElementById('error').hidden && !document.getElementById('go').disabled);
+  assert.match(await error(), /404/);
+
+  await page.goto(`${server.url}/?device=cpu`);
+  await page.waitForFunction(() => document.getElementById('loading').hidden);
+  assert.equal(await error(), '');
+  await page.$eval('#topP', (input) => (input.value = '7'));
+  await page.click('#go');
+  await page.waitForFunction(() => !document.getElementById('error').hidden);
+  assert.match(await error(), /topP: expected a number above 0, at most 1, got 7\.$/);
+  await page.$eval('#topP', (input) => (input.value = '1'));
+  await page.click('#go');
+  await page.waitForFunction(() => document.getElementById('output').textContent.length > 200);
+  await page.click('#stop');
+  await page.waitForFunction(() => /Stopped\.$/.test(document.getElementById('stats').textContent));
+  assert.equal(await error(), '');
+  assert.deepEqual(complaints, []);
+});
+
+test('a device that the system takes is a typed error, not a hang, and the next load works', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/blank`);
+  const session = await browser.target().createCDPSession();
+  await page.exposeFunction('crashGpuProcess', () => session.send('Browser.crashGpuProcess'));
+  const run = async (Kitfox, { collect, fails }) => {
+    const load = () => Kitfox.load('/models/demo.gguf', { device: 'gpu' });
+    const fox = await load();
+    const generation = fox.generate('The fox', { maxTokens: 1000 });
+    await generation.next();
+    void crashGpuProcess();
+    const messages = [await fails(collect(generation)), await fails(collect(fox.generate('The fox')))];
+    fox.dispose();
+    const { summary } = await collect((await load()).generate('The fox', { maxTokens: 2 }));
+    return { messages, tokens: summary.tokens };
+  };
+  const { messages, tokens } = await inPage(page, run);
+  for (const message of messages) assert.match(message, /^device-lost: gpu device lost/);
+  assert.equal(tokens, 2);
+  assert.deepEqual(complaints, []);
+});
