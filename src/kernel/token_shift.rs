@@ -37,7 +37,7 @@ pub enum Which {
     V,
 }
 
-/// Records the shift of k or v into `y: [tokens, d]`.
+/// Records the shift of k or v into `y: [tokens, kv_width]`.
 ///
 /// # Panics
 /// When `columns` has no shift for it.
@@ -55,7 +55,7 @@ pub fn record(
         Which::V => (columns.v, columns.v_shift, 1),
     };
     let gate = gate.unwrap_or_else(|| unreachable!("a shift is recorded only for a model that has it"));
-    let width = heads.d();
+    let width = heads.kv_width();
     let params = [width, heads.head_dim, columns.stride, column, gate, which].map(|param| param as u32);
     let grid = Grid::xy(Extent::Fixed((width as u32).div_ceil(64)), Extent::Tokens { per: 1 });
     let bindings = [r.whole(proj), r.whole(shift_rows), r.whole(y)];
@@ -82,7 +82,7 @@ fn twin(args: &mut Args<'_>) {
 
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, pos, n_tokens, which)| {
-        let heads = Heads { n_heads, head_dim, n_layers: 1, layer: 0 };
+        let heads = Heads { n_heads, n_kv_heads: n_heads, head_dim, n_layers: 1, layer: 0 };
         let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, columns) = fixture.proj(n_tokens);
         let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::format::{Checkpoint, TensorType, to_f32};
 use crate::graph::Program;
 use crate::kernel::attention::PAGE;
-use crate::kernel::layout::{WeightType, repack};
+use crate::kernel::layout::{Part, WeightType, repack};
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Element type of the KV cache.
@@ -98,6 +99,9 @@ impl Model {
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let mut device = opened.hold(&program).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
+        for (buffer, at, numbers) in network.constants() {
+            device.write(buffer, at, bytemuck::cast_slice(&numbers));
+        }
         let mut model =
             Self { file, config, tokenizer, device, device_name, device_note, program, network, graphs, pages, context, chunk };
         model.warm_up().await?;
@@ -149,10 +153,10 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);
-    let pages = Pages::new(config.n_layers, config.n_heads, max_pages);
+    let pages = Pages::new(config, max_pages, shape.chunk);
     let mut program = Program::default();
     let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
-    let (network, wanted) = Fox::declare(&mut program, config, &pages, max_pages, &options);
+    let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);
     let moves = match_tensors(checkpoint.file_name(), wanted, checkpoint)?;
     Ok(Declared { program, pages, network, moves })
 }
@@ -230,7 +234,7 @@ async fn stream(
                     let first_row = segment.first_row + piece.start;
                     let bytes = checkpoint.read_rows(*ix, first_row, piece.len()).await?;
                     checkpoint.check_finite(*ix, first_row as u64 * want.shape[1] as u64, &bytes)?;
-                    write_rows(&bytes, segment, piece.start, device);
+                    write_rows(&padded(&segment.part, want.shape[1], &bytes), segment, piece.start, device);
                     done_bytes += bytes.len() as u64;
                     in_flight += bytes.len() as u64;
                     if in_flight > FLUSH_BYTES {
@@ -266,6 +270,17 @@ fn write_rows(bytes: &[u8], segment: &Segment, first: usize, device: &mut Device
         assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
         device.write(buffer, halves / 2, &scales);
     }
+}
+
+/// Rows of `width` weights filled up with zeros to the part's width: only types without blocks have rows that need it, and zero
+/// bytes are a zero weight in each of them.
+fn padded<'a>(part: &Part, width: usize, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    if width == part.k {
+        return Cow::Borrowed(bytes);
+    }
+    let row_bytes = part.ty.gguf_row_bytes(part.k);
+    let (held, rest) = (row_bytes / part.k * width, row_bytes / part.k * (part.k - width));
+    Cow::Owned(bytes.chunks_exact(held).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, rest))).collect())
 }
 
 #[cfg(test)]
