@@ -23,6 +23,7 @@ pub mod output_gate;
 pub mod parallel;
 pub mod quantize_rows;
 pub mod rms_norm;
+pub mod sample;
 pub mod silu_gate;
 pub mod ternary;
 pub mod ternary_matmul;
@@ -43,6 +44,7 @@ pub static KERNELS: &[&Kernel] = &[
     &output_gate::OUTPUT_GATE,
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
+    &sample::SAMPLE,
     &silu_gate::SILU_GATE,
     &ternary_matmul::TERNARY_MATMUL,
     &token_shift::TOKEN_SHIFT,
@@ -52,6 +54,8 @@ pub static KERNELS: &[&Kernel] = &[
 pub static SHARED: &[(&str, &str)] = &[
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
+    ("philox", include_str!("../../shaders/shared/philox.wgsl")),
+    ("rank", include_str!("../../shaders/shared/rank.wgsl")),
     ("rows", include_str!("../../shaders/shared/rows.wgsl")),
     ("step", include_str!("../../shaders/shared/step.wgsl")),
     ("weights", include_str!("../../shaders/shared/weights.wgsl")),
