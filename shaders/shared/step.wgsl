@@ -4,8 +4,8 @@ struct Step {
   n_tokens: u32,        // tokens in this replay
   n_splits: u32,        // workgroups a head that share the keys in decode attention
   pages_per_split: u32, // KV pages that each of them takes
-  shift_in: u32,        // shift row (0 or 1) of token pos - 1
-  shift_out: u32,       // shift row (0 or 1) for the last token of this replay
+  shift_in: u32,        // slot of the shift rows of token pos - 1
+  shift_out: u32,       // slot of the shift rows for the last token of this replay
   pad0: u32,
   pad1: u32,
 }

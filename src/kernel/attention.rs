@@ -24,6 +24,8 @@ pub const PAGE: usize = 64;
 
 /// Most workgroups a head that share the keys in decode: rows of the partial sums. `step.n_splits` may not pass it.
 pub const MAX_SPLITS: usize = 32;
+/// Slots of the shift rows: those of the last tokens, so that a sequence can go back by as many less one.
+pub const SHIFT_SLOTS: usize = 32;
 
 /// Epsilon of the norms of q and k, whatever `norm_eps` says (fox.md 2).
 pub const QK_NORM_EPS: f32 = 1e-5;
@@ -66,9 +68,9 @@ impl Heads {
         self.n_heads * MAX_SPLITS * (PARTIAL_HEAD + self.head_dim)
     }
 
-    /// Words of one layer's shift rows: `[2 slots, 2 (k, v), d]`.
+    /// Words of one layer's shift rows: `[SHIFT_SLOTS, 2 (k, v), d]`.
     pub fn shift_words(&self) -> usize {
-        4 * self.d()
+        SHIFT_SLOTS * 2 * self.d()
     }
 }
 

@@ -59,7 +59,7 @@ pub struct AttnDecode<'a> {
     pub vectors: &'a Vectors,
     /// The pages.
     pub kv: &'a Kv,
-    /// `[2 slots, 2 (k, v), d]`; bound only when k or v is shifted.
+    /// `[SHIFT_SLOTS, 2 (k, v), d]`; bound only when k or v is shifted.
     pub shift_rows: BufferId,
     /// [`Heads::partial_words`] words.
     pub partials: BufferId,

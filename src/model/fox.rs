@@ -13,6 +13,7 @@
 //! Source: Lin et al., arXiv 2503.02130, and the official code as `config.rs` states it.
 
 use super::config::{Config, ForgetGate, OutputGate, QK_NORM_EPS};
+use super::draw::Draw;
 use super::state::Pages;
 use super::weights::{Matrix, Place, TensorRows, Wanted};
 use crate::graph::{BufferId, GraphId, Program, Recorder, Role};
@@ -30,15 +31,17 @@ use crate::kernel::{attn_prefill, embed, forget_gate, kv_append, output_gate, si
 pub struct Fox {
     config: Config,
     chunk: usize,
-    embedding: Matrix,
+    pub(super) embedding: Matrix,
     layers: Vec<Layer>,
     norm: BufferId,
     head: Matrix,
     kv_f16: bool,
     max_pages: usize,
     page_table: BufferId,
-    /// Token ids of a replay, [chunk] u32.
+    /// Token ids by position, [context] u32: written by the host, or by the device when it draws them.
     pub ids: BufferId,
+    /// What drawing on the device needs.
+    pub draw: Draw,
     /// Logits after the last token of a replay, [V] f32.
     pub logits: BufferId,
     /// Logits after every token of a replay, [chunk, V] f32, when scores were asked for.
@@ -93,11 +96,12 @@ impl Fox {
         let head = if config.tied { embedding.clone() } else { load.matrix("output", "output.weight", vocab, d) };
         let wanted = load.wanted;
         let page_table = program.buffer("page table", pages.table_words(), Role::Input);
-        let ids = program.buffer("ids", options.chunk, Role::Input);
+        let ids = program.buffer("ids", max_pages * PAGE, Role::Input);
+        let draw = Draw::declare(program, vocab, d);
         let logits = program.buffer("logits", vocab, Role::Output);
         let scores = options.scores.then(|| program.buffer("scores", options.chunk * vocab, Role::Output));
         let (config, kv_f16, chunk) = (config.clone(), options.kv_f16, options.chunk);
-        (Self { config, chunk, embedding, layers, norm, head, kv_f16, max_pages, page_table, ids, logits, scores }, wanted)
+        (Self { config, chunk, embedding, layers, norm, head, kv_f16, max_pages, page_table, ids, draw, logits, scores }, wanted)
     }
 
     /// The page table's buffer, [max_pages, L, H] u32.
@@ -120,12 +124,20 @@ impl Fox {
         }
     }
 
-    /// The graph of one token: six dispatches a layer and two beside.
+    /// The graph of one token of `ids`: six dispatches a layer and two beside.
     pub fn record_decode(&self, program: &mut Program) -> GraphId {
+        self.start_decode(program, "decode", None).finish()
+    }
+
+    /// One token to its logits; it comes from `x` if that is given, else from `ids`.
+    pub(super) fn start_decode<'p>(&self, program: &'p mut Program, name: &str, x: Option<BufferId>) -> Recorder<'p> {
         let Config { hidden: d, norm_eps: eps, intermediate, .. } = self.config;
-        let mut r = program.record("decode");
-        let x = r.scratch("x", d);
-        self.record_embedding(&mut r, x);
+        let mut r = program.record(name);
+        let x = x.unwrap_or_else(|| {
+            let x = r.scratch("x", d);
+            self.record_embedding(&mut r, x);
+            x
+        });
         let proj = r.scratch("proj", self.layers[0].columns.stride);
         let partials = r.scratch("partials", self.heads(0).partial_words());
         let (o, act) = (r.scratch("o", d), r.scratch("act", intermediate));
@@ -158,7 +170,7 @@ impl Fox {
             }
         }
         self.record_last_logits(&mut r, x);
-        r.finish()
+        r
     }
 
     /// The graph of up to `chunk` tokens. With `scores`, the logits of every position; else of the last.

@@ -2,6 +2,7 @@
 //! file or a text.
 
 pub mod config;
+pub mod draw;
 pub mod fox;
 pub mod layer;
 pub mod state;

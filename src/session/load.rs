@@ -11,6 +11,7 @@ use crate::kernel::layout::{WeightType, repack};
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
 use std::collections::HashMap;
+use web_time::Duration;
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,14 +93,31 @@ impl Model {
             decode: network.record_decode(&mut program),
             prefill: network.record_prefill(&mut program, false),
             score: options.scores.then(|| network.record_prefill(&mut program, true)),
+            draw: network.record_draw(&mut program),
+            decode_and_draw: network.record_decode_and_draw(&mut program),
         };
 
         let opened = Opened::open(options.device).await?;
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let mut device = opened.hold(&program).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
-        let mut model =
-            Self { file, config, tokenizer, device, device_name, device_note, program, network, graphs, pages, context, chunk };
+        let mut model = Self {
+            file,
+            config,
+            tokenizer,
+            device,
+            device_name,
+            device_note,
+            program,
+            network,
+            graphs,
+            pages,
+            context,
+            chunk,
+            draws: None,
+            turn: 0,
+            round_trip: Duration::ZERO,
+        };
         model.warm_up().await?;
         Ok(model)
     }

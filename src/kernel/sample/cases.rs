@@ -61,7 +61,10 @@ pub(super) fn cases() -> Vec<Case> {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         all.push(("no number", Bad(bad), 1000, penalised, Some(WeightType::F32)));
     }
-    all.into_iter().enumerate().map(|(ix, (name, logits, vocab, options, ty))| case(ix, name, logits, vocab, options, ty)).collect()
+    all.into_iter()
+        .enumerate()
+        .map(|(ix, (name, logits, vocab, options, ty))| case(ix, name, logits, vocab, options, ty))
+        .collect()
 }
 
 fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
