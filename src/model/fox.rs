@@ -17,7 +17,7 @@ use super::draw::Draw;
 use super::state::Pages;
 use super::weights::{Matrix, Place, TensorRows, Wanted};
 use crate::graph::{BufferId, GraphId, Program, Recorder, Role};
-use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Proj, Rows, Vectors};
+use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Proj, Rows, SHIFT_SLOTS, Vectors};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::layout::{Part, WeightType};
@@ -370,7 +370,7 @@ impl Load<'_> {
             k_pages: state("k_pages", n_pages * PAGE * row_words),
             v_pages: state("v_pages", n_pages * PAGE * row_words),
             lam_pages: state("lam_pages", n_pages * PAGE * 2),
-            shift_rows: state("shift_rows", 4 * n_heads * head_dim),
+            shift_rows: state("shift_rows", SHIFT_SLOTS * 2 * n_heads * head_dim),
         }
     }
 
