@@ -1,25 +1,27 @@
 // One token: partial sums of o = Σ_j p_j v_j, p_j = exp(q·k_j·scale − (Λ_t − Λ_j) − top), over the pages of one split of one head
-// Workgroup (head, split). Every split norms q and computes Λ_t itself. The split with the newest page also shifts, norms and
-// appends the new key and value, and then reads them back as they were rounded: decode sees what prefill sees.
+// Workgroup (head, split). Every split norms and rotates q and computes Λ_t itself. The split with the newest page also shifts,
+// norms, rotates and appends the new key and value, and begins its sums with them as they were rounded: decode sees what prefill
+// sees. Heads that share a key each make it for themselves, since no workgroup can wait for another; the first of them stores it.
 // Page by page: an invocation a key for the scores, then neighbouring invocations along a value row.
 
 @group(0) @binding(0) var<storage, read> proj: array<f32>; // [stride]
 #ifdef VECTORS
-@group(0) @binding(1) var<storage, read> vectors: array<f32>; // q_norm, k_norm [heads · head_dim], f_bias [heads] at the params' offsets
+@group(0) @binding(1) var<storage, read> vectors: array<f32>; // at the params' offsets: q_norm, k_norm, f_bias, rope [positions, 2, head_dim / 2]
 #endif
 @group(0) @binding(2) var<storage, read_write> k_pages: array<vec4<u32>>; // [pages, 64, ROW]
 @group(0) @binding(3) var<storage, read_write> v_pages: array<vec4<u32>>; // [pages, 64, ROW]
-@group(0) @binding(4) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, 64]
-@group(0) @binding(5) var<storage, read> page_table: array<u32>; // [max_pages, layers, heads]
+@group(0) @binding(4) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, group, 64]
+@group(0) @binding(5) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
 #ifdef SHIFT
-@group(0) @binding(6) var<storage, read_write> shift_rows: array<f32>; // [slots, 2 (k, v), heads · head_dim]
+@group(0) @binding(6) var<storage, read_write> shift_rows: array<f32>; // [slots, 2 (k, v), kv_heads · head_dim]
 #endif
 @group(0) @binding(7) var<storage, read_write> partials: array<f32>; // [heads, MAX_SPLITS, 2 + head_dim]: top, Σ p, Σ p·v
 
 struct Params {
-  n_heads: u32,
+  n_kv_heads: u32,
   n_layers: u32,
   layer: u32,
+  group: u32,   // query heads that share a key head
   q: u32,       // columns of proj
   k: u32,
   v: u32,
@@ -29,6 +31,8 @@ struct Params {
   q_norm: u32,  // words of vectors
   k_norm: u32,
   f_bias: u32,
+  rope: u32,
+  window: u32,  // keys that a query sees
   scale: f32,
   qk_eps: f32,
 }
@@ -36,15 +40,25 @@ struct Params {
 #import step
 #import fixed
 #import pages
+#import lam_pages
 #import rows
+
+// Invocations that walk the values: whole rows at a time, so that each stays with its channels.
+const WALKERS = PAGE / ROW * ROW;
 
 var<workgroup> raw: array<vec4<f32>, 3u * WIDTH>; // q, then the new k and v (shifted), before the norm
 var<workgroup> query: array<vec4<f32>, WIDTH>;
+var<workgroup> newest_key: array<vec4<f32>, WIDTH>; // as it is stored
+var<workgroup> newest_value: array<vec4<f32>, WIDTH>;
 var<workgroup> scores: array<f32, PAGE>;
 var<workgroup> weights: array<f32, PAGE>;
 var<workgroup> sums: array<vec4<f32>, 2u * PAGE>;
 
 fn proj4(at: u32) -> vec4<f32> { return vec4<f32>(proj[at], proj[at + 1u], proj[at + 2u], proj[at + 3u]); }
+
+#ifdef VECTORS
+fn vectors4(at: u32) -> vec4<f32> { return vec4<f32>(vectors[at], vectors[at + 1u], vectors[at + 2u], vectors[at + 3u]); }
+#endif
 
 fn gate(head: u32) -> vec2<u32> {
 #ifdef F_NONE
@@ -61,7 +75,7 @@ fn gate(head: u32) -> vec2<u32> {
 #ifdef SHIFT
 // α·y[t−1] + (1 − α)·y[t] for the four channels from c of k (which = 0) or v (1); leaves y[t] for the next token.
 fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
-  let width = params.n_heads * HEAD_DIM;
+  let width = params.n_kv_heads * HEAD_DIM;
   let start = (step.shift_in * 2u + which) * width + c;
   let to = (step.shift_out * 2u + which) * width + c;
   var before = vec4<f32>(0.0); // before the first token
@@ -72,23 +86,29 @@ fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
 }
 #endif
 
+// Channels 4·lane to 4·lane + 3 of the row that starts at raw[start], normed with the weights at `weight` and rotated.
+fn finished(start: u32, lane: u32, weight: u32) -> vec4<f32> {
+  var x = raw[start + lane];
+#ifdef ROPE
+  let half = WIDTH / 2u;
+  let first = lane < half;
+  let other = select(lane - half, lane + half, first);
+  var y = raw[start + other];
+#endif
 #ifdef QK_NORM
-// The four channels from c (in the head: 4·lane) of the row that starts at raw[from], normed with the weights at `weight`.
-fn normed(start: u32, lane: u32, weight: u32) -> vec4<f32> {
   var squares = 0.0;
   for (var c = 0u; c < WIDTH; c++) { squares += dot(raw[start + c], raw[start + c]); }
-  let w = weight + 4u * lane;
-  return raw[start + lane] * inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps)
-    * vec4<f32>(vectors[w], vectors[w + 1u], vectors[w + 2u], vectors[w + 3u]);
-}
+  let scale = inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps);
+  x *= scale * vectors4(weight + 4u * lane);
+#ifdef ROPE
+  y *= scale * vectors4(weight + 4u * other);
 #endif
-
-fn new_key(head: u32, lane: u32) -> vec4<f32> {
-#ifdef QK_NORM
-  return normed(WIDTH, lane, params.k_norm + head * HEAD_DIM);
-#else
-  return raw[WIDTH + lane];
 #endif
+#ifdef ROPE
+  let at = params.rope + step.pos * HEAD_DIM + 4u * min(lane, other);
+  x = x * vectors4(at) + select(y, -y, first) * vectors4(at + HEAD_DIM / 2u);
+#endif
+  return x;
 }
 
 #ifdef KV_F16
@@ -99,19 +119,31 @@ fn pack4(x: vec4<f32>) -> vec2<u32> {
 }
 #endif
 
+// x as it will be read from the pages.
+fn rounded(x: vec4<f32>) -> vec4<f32> {
+#ifdef KV_F16
+  let words = pack4(x);
+  return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+#else
+  return x;
+#endif
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
   let split = group.y;
+  let kv_head = head / params.group;
   let pages = step.pos / PAGE + 1u;
-  let first = min(split * step.pages_per_split, pages);
+  let first = min(step.first_page + split * step.pages_per_split, pages);
   let end = min(first + step.pages_per_split, pages);
   let newest = first < end && end == pages;
-  let channel = head * HEAD_DIM + 4u * lane;
+  let oldest = step.pos + 1u - min(step.pos + 1u, params.window); // the first key in the window
 
   if (lane < WIDTH) {
-    raw[lane] = proj4(params.q + channel);
+    raw[lane] = proj4(params.q + head * HEAD_DIM + 4u * lane);
     if (newest) {
+      let channel = kv_head * HEAD_DIM + 4u * lane;
       var k = proj4(params.k + channel);
       var v = proj4(params.v + channel);
 #ifdef K_SHIFT
@@ -127,28 +159,14 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   workgroupBarrier();
 
   var lam = gate(head);
-  if (step.pos > 0u) { lam = fixed_add(lam, lam_pages[slot_of(step.pos - 1u, head)]); }
+  if (step.pos > 0u) { lam = fixed_add(lam, lam_pages[lam_slot_of(step.pos - 1u, head)]); }
   if (lane < WIDTH) {
-#ifdef QK_NORM
-    query[lane] = normed(0u, lane, params.q_norm + head * HEAD_DIM) * params.scale;
-#else
-    query[lane] = raw[lane] * params.scale;
-#endif
-  }
-  if (newest) {
-    let slot = slot_of(step.pos, head);
-    if (lane < ROW) {
-#ifdef KV_F16
-      k_pages[slot * ROW + lane] = vec4<u32>(pack4(new_key(head, 2u * lane)), pack4(new_key(head, 2u * lane + 1u)));
-      v_pages[slot * ROW + lane] = vec4<u32>(pack4(raw[2u * (WIDTH + lane)]), pack4(raw[2u * (WIDTH + lane) + 1u]));
-#else
-      k_pages[slot * ROW + lane] = bitcast<vec4<u32>>(new_key(head, lane));
-      v_pages[slot * ROW + lane] = bitcast<vec4<u32>>(raw[2u * WIDTH + lane]);
-#endif
+    query[lane] = finished(0u, lane, params.q_norm + head * HEAD_DIM) * params.scale;
+    if (newest) {
+      newest_key[lane] = rounded(finished(WIDTH, lane, params.k_norm + kv_head * HEAD_DIM));
+      newest_value[lane] = rounded(raw[2u * WIDTH + lane]);
     }
-    if (lane == 0u) { lam_pages[slot] = lam; }
   }
-  storageBarrier();
   workgroupBarrier();
 
   var top = LOWEST;
@@ -157,9 +175,37 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
 #ifdef KV_F16
   var high = vec4<f32>(0.0); // the four channels behind them
 #endif
+  if (newest) {
+    // The newest key comes first, with weight 1 until a better one is seen; D = 0.
+    var products = vec4<f32>(0.0);
+    for (var c = 0u; c < WIDTH; c++) { products += query[c] * newest_key[c]; }
+    top = products.x + products.y + products.z + products.w;
+    if (lane == 0u) {
+      total = 1.0;
+      lam_pages[lam_slot_of(step.pos, head)] = lam;
+    }
+    if (lane < ROW) {
+#ifdef KV_F16
+      low = newest_value[2u * lane];
+      high = newest_value[2u * lane + 1u];
+      let k = vec4<u32>(pack4(newest_key[2u * lane]), pack4(newest_key[2u * lane + 1u]));
+      let v = vec4<u32>(pack4(low), pack4(high));
+#else
+      low = newest_value[lane];
+      let k = bitcast<vec4<u32>>(newest_key[lane]);
+      let v = bitcast<vec4<u32>>(low);
+#endif
+      if (head % params.group == 0u) {
+        let at = slot_of(step.pos, kv_head) * ROW + lane;
+        k_pages[at] = k;
+        v_pages[at] = v;
+      }
+    }
+  }
   for (var page = first; page < end; page++) {
-    let slot = slot_of(page * PAGE, head);
-    let seen = page * PAGE + lane <= step.pos;
+    let slot = slot_of(page * PAGE, kv_head);
+    let position = page * PAGE + lane;
+    let seen = position >= oldest && position < step.pos;
     var score = LOWEST;
     if (seen) {
       let k = (slot + lane) * ROW;
@@ -172,7 +218,8 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
         products += query[c] * bitcast<vec4<f32>>(x);
 #endif
       }
-      score = products.x + products.y + products.z + products.w - fixed_difference(lam, lam_pages[slot + lane]);
+      let fall = fixed_difference(lam, lam_pages[lam_slot_of(position, head)]);
+      score = products.x + products.y + products.z + products.w - fall;
     }
     scores[lane] = score;
     workgroupBarrier();
@@ -187,9 +234,9 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
 #ifdef KV_F16
     high *= fade;
 #endif
-    for (var n = lane; n < PAGE * ROW; n += PAGE) {
+    for (var n = select(PAGE * ROW, lane, lane < WALKERS); n < PAGE * ROW; n += WALKERS) {
       let key = n / ROW;
-      if (page * PAGE + key > step.pos) { break; } // what lies there may be anything, and 0 · NaN is NaN
+      if (page * PAGE + key >= step.pos) { break; } // what lies there may be anything, and 0 · NaN is NaN
       let x = v_pages[slot * ROW + n];
 #ifdef KV_F16
       low += weights[key] * first_half(x);
@@ -215,7 +262,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
     let start = lane;
 #endif
     var sum = vec4<f32>(0.0);
-    for (var n = 0u; n < PAGE; n += ROW) { sum += sums[start + n]; }
+    for (var n = 0u; n < WALKERS; n += ROW) { sum += sums[start + n]; }
     for (var n = 0u; n < 4u; n++) { partials[to + 2u + 4u * lane + n] = sum[n]; }
   }
   if (lane == 0u) {

@@ -1,19 +1,29 @@
-// o[i] = Σ_j p_ij v_j / Σ_j p_ij, p_ij = exp(q_i·k_j·scale − (Λ_i − Λ_j) − top_i) over keys j ≤ i; Λ = −λ, top_i the running maximum
+// o[i] = Σ_j p_ij v_j / Σ_j p_ij, p_ij = exp(q_i·k_j·scale − (Λ_i − Λ_j) − top_i) over the keys i − window < j ≤ i; Λ = −λ, top_i the running maximum
 // A workgroup takes 32 queries of one head and walks the pages in tiles of TILE keys. Four shares of 32 invocations see the
 // same queries; each takes a quarter of every tile, so all of a share read one key at once. Their sums are merged at the end.
 
 @group(0) @binding(0) var<storage, read> q: array<f32>; // [tokens, q_stride]
 @group(0) @binding(1) var<storage, read> k_pages: array<vec4<u32>>; // [pages, 64, ROW]
 @group(0) @binding(2) var<storage, read> v_pages: array<vec4<u32>>; // [pages, 64, ROW]
-@group(0) @binding(3) var<storage, read> lam_pages: array<vec2<u32>>; // [pages, 64]
-@group(0) @binding(4) var<storage, read> page_table: array<u32>; // [max_pages, layers, heads]
+@group(0) @binding(3) var<storage, read> lam_pages: array<vec2<u32>>; // [pages, group, 64]
+@group(0) @binding(4) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
 @group(0) @binding(5) var<storage, read_write> o: array<vec4<f32>>; // [tokens, heads, WIDTH]
 
-struct Params { q_stride: u32, q_column: u32, n_heads: u32, n_layers: u32, layer: u32, scale: f32 }
+struct Params {
+  q_stride: u32,
+  q_column: u32,
+  n_kv_heads: u32,
+  n_layers: u32,
+  layer: u32,
+  group: u32,  // query heads that share a key head
+  window: u32, // keys that a query sees
+  scale: f32,
+}
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 #import fixed
 #import pages
+#import lam_pages
 #import rows
 
 const QUERIES = 32u;
@@ -23,16 +33,21 @@ const KEYS = TILE / SHARES; // of a tile, for each share; a multiple of 4
 const V_TILE = TILE * WIDTH;
 var<workgroup> tile: array<vec4<f32>, 2u * TILE * WIDTH>; // keys, then values; at the end what is merged
 
+// The first key that the query at position i sees.
+fn oldest_of(i: u32) -> u32 { return i + 1u - min(i + 1u, params.window); }
+
 @compute @workgroup_size(128)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.y;
+  let kv_head = head / params.group;
   let first = group.x * QUERIES;
   let row = lane % QUERIES;
   let share = lane / QUERIES;
   let t = min(first + row, step.n_tokens - 1u); // those past the end repeat the last query, and store nothing
   let i = step.pos + t;
   let last = step.pos + min(first + QUERIES, step.n_tokens) - 1u; // the last key that any of them sees
-  let lam = lam_pages[slot_of(i, head)];
+  let oldest = oldest_of(i);
+  let lam = lam_pages[lam_slot_of(i, head)];
   var query: array<vec4<f32>, WIDTH>;
   var sums: array<vec4<f32>, WIDTH>;
   let start = t * params.q_stride + params.q_column + head * HEAD_DIM;
@@ -43,8 +58,9 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   }
   var top = LOWEST;
   var total = 0.0;
-  for (var key = 0u; key <= last; key += TILE) {
-    let slot = slot_of(key, head); // TILE divides 64: a tile lies in one page
+  for (var key = oldest_of(step.pos + first) / TILE * TILE; key <= last; key += TILE) {
+    let slot = slot_of(key, kv_head); // TILE divides 64: a tile lies in one page
+    let lam_slot = lam_slot_of(key, head);
     workgroupBarrier();
     for (var at = lane; at < TILE * ROW; at += INVOCATIONS) {
       // Keys that no query sees may hold anything, and 0 · NaN is NaN.
@@ -65,16 +81,17 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
     for (var n = share * KEYS; n < (share + 1u) * KEYS; n += 4u) {
       let j = vec4<u32>(key + n) + vec4<u32>(0u, 1u, 2u, 3u);
       if (j.x > i) { break; }
+      if (j.w < oldest) { continue; }
       let k = n * WIDTH;
       var dots = vec4<f32>(0.0);
       for (var c = 0u; c < WIDTH; c++) {
         let x = query[c];
         dots += vec4<f32>(dot(x, tile[k + c]), dot(x, tile[k + WIDTH + c]), dot(x, tile[k + 2u * WIDTH + c]), dot(x, tile[k + 3u * WIDTH + c]));
       }
-      let at = slot + n;
+      let at = lam_slot + n;
       let fall = vec4<f32>(fixed_difference(lam, lam_pages[at]), fixed_difference(lam, lam_pages[at + 1u]),
         fixed_difference(lam, lam_pages[at + 2u]), fixed_difference(lam, lam_pages[at + 3u]));
-      let seen = j <= vec4<u32>(i);
+      let seen = (j <= vec4<u32>(i)) & (j >= vec4<u32>(oldest));
       let scores = select(vec4<f32>(LOWEST), dots - fall, seen);
       let high = max(max(scores.x, scores.y), max(scores.z, scores.w));
       if (high > top) {
@@ -115,6 +132,6 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   for (var at = lane; at < QUERIES * WIDTH; at += INVOCATIONS) {
     let to = first + at / WIDTH;
     let c = at % WIDTH;
-    if (to < step.n_tokens) { o[(to * params.n_heads + head) * WIDTH + c] = tile[c * QUERIES + at / WIDTH]; }
+    if (to < step.n_tokens) { o[(to * params.n_kv_heads * params.group + head) * WIDTH + c] = tile[c * QUERIES + at / WIDTH]; }
   }
 }

@@ -7,14 +7,15 @@
 #ifndef F_NONE
 @group(0) @binding(1) var<storage, read> vectors: array<f32>; // the bias [heads] at params.bias
 #endif
-@group(0) @binding(2) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, 64]
-@group(0) @binding(3) var<storage, read> page_table: array<u32>; // [max_pages, layers, heads]
+@group(0) @binding(2) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, group, 64]
+@group(0) @binding(3) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
 
-struct Params { stride: u32, column: u32, bias: u32, n_heads: u32, n_layers: u32, layer: u32 }
+struct Params { stride: u32, column: u32, bias: u32, n_kv_heads: u32, n_layers: u32, layer: u32, group: u32 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 #import fixed
 #import pages
+#import lam_pages
 
 const RUNS = 64u;
 var<workgroup> totals: array<vec2<u32>, RUNS>;
@@ -41,15 +42,15 @@ fn main(@builtin(local_invocation_index) run: u32, @builtin(workgroup_id) group:
   var total = vec2<u32>(0u, 0u);
   for (var t = first; t < end; t++) {
     total = fixed_add(total, gate(t, head));
-    lam_pages[slot_of(step.pos + t, head)] = total;
+    lam_pages[lam_slot_of(step.pos + t, head)] = total;
   }
   totals[run] = total;
   workgroupBarrier();
   var base = vec2<u32>(0u, 0u);
-  if (step.pos > 0u) { base = lam_pages[slot_of(step.pos - 1u, head)]; }
+  if (step.pos > 0u) { base = lam_pages[lam_slot_of(step.pos - 1u, head)]; }
   for (var before = 0u; before < run; before++) { base = fixed_add(base, totals[before]); }
   for (var t = first; t < end; t++) {
-    let slot = slot_of(step.pos + t, head);
+    let slot = lam_slot_of(step.pos + t, head);
     lam_pages[slot] = fixed_add(base, lam_pages[slot]);
   }
 }

@@ -7,7 +7,7 @@
 #endif
 @group(0) @binding(2) var<storage, read_write> k_pages: array<u32>; // [pages, 64, row]
 @group(0) @binding(3) var<storage, read_write> v_pages: array<u32>; // [pages, 64, row]
-@group(0) @binding(4) var<storage, read> page_table: array<u32>; // [max_pages, layers, heads]
+@group(0) @binding(4) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
 
 struct Params {
   k_stride: u32,
@@ -15,7 +15,7 @@ struct Params {
   v_stride: u32,
   v_column: u32,
   row: u32,      // words of a key: head_dim / 2 in f16, head_dim in f32
-  n_heads: u32,
+  n_kv_heads: u32,
   n_layers: u32,
   layer: u32,
 }
@@ -34,7 +34,7 @@ fn v_at(at: u32) -> f32 { return k[at]; }
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let word = id.x;
   let t = id.y;
-  if (word >= params.n_heads * params.row || t >= step.n_tokens) { return; }
+  if (word >= params.n_kv_heads * params.row || t >= step.n_tokens) { return; }
   let to = slot_of(step.pos + t, word / params.row) * params.row + word % params.row;
   let from_k = t * params.k_stride + params.k_column;
   let from_v = t * params.v_stride + params.v_column;

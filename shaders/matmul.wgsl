@@ -1,4 +1,4 @@
-// y[t, out_offset + r] = Σ_c W[r, c] · x[t, c]; RESIDUAL adds to y
+// y[t, out_offset + r] = Σ_c W[r, c] · x[t, c]; BIAS adds a number to each r, RESIDUAL adds to y
 // A workgroup of 8 × 8 invocations makes TILE rows × TILE tokens: 64 (WIDE) or 32. It brings 16 columns of W (dequantized) and of
 // x into workgroup memory at a time. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
 // each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
@@ -6,12 +6,16 @@
 
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [tokens, k/4]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [tokens, out_stride]
+#ifdef BIAS
+@group(0) @binding(4) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
+#endif
 
 struct Params {
   n_rows: u32, // of W
   k: u32,
   out_stride: u32,
   out_offset: u32,
+  bias_offset: u32,
 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
@@ -37,13 +41,16 @@ fn add(sum: vec4<f32>, w: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
   return fma(w[3], vec4<f32>(a.w), fma(w[2], vec4<f32>(a.z), fma(w[1], vec4<f32>(a.y), fma(w[0], vec4<f32>(a.x), sum))));
 }
 
-fn store(row: u32, to: u32, sum: f32) {
+fn store(row: u32, to: u32, product: f32) {
   if (row < params.n_rows) {
-#ifdef RESIDUAL
-    y[to + row] += sum;
-#else
-    y[to + row] = sum;
+    var sum = product;
+#ifdef BIAS
+    sum += bias[params.bias_offset + row];
 #endif
+#ifdef RESIDUAL
+    sum += y[to + row];
+#endif
+    y[to + row] = sum;
   }
 }
 

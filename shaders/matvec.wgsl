@@ -1,5 +1,6 @@
 // y[out_offset + r] = s · Σ_c W[r, c] · w[c] · x[c]; with NORM s = 1 / √(mean(x²) + eps), else s = w = 1
-// RESIDUAL adds to y; SWIGLU stores silu(row r) · (row r + n_rows/2); GATES has f32 rows behind W's, for the same x.
+// BIAS adds a number to each row; RESIDUAL adds to y; GLU stores silu(row r) · (row r + n_rows/2), or sigmoid(row r) with SIGMOID;
+// GATES has f32 rows behind W's, for the same x.
 //
 // LANES adjacent invocations share four rows and walk them together, eight weights (PLANES) or four each at a time: their loads
 // of W and of x are adjacent, and a piece of x is read once for four rows. WG / LANES such groups a workgroup.
@@ -14,6 +15,9 @@
 @group(0) @binding(4) var<storage, read> gates: array<vec4<f32>>; // [n_gates, k/4]
 #endif
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
+#ifdef BIAS
+@group(0) @binding(6) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
+#endif
 
 struct Params {
   n_rows: u32,       // of W
@@ -22,6 +26,7 @@ struct Params {
   eps: f32,
   n_gates: u32,
   gates_offset: u32, // of gate 0 in y
+  bias_offset: u32,  // of row 0 in bias
 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
@@ -35,7 +40,7 @@ var<workgroup> lane_squares: array<f32, WG>;
 
 // The row of W behind a slot (WG_ROWS a workgroup); past the end the last row, computed and not stored.
 fn row_of(slot: u32) -> u32 {
-#ifdef SWIGLU
+#ifdef GLU
   // Slots in pairs: gate row, then the value row half of W further down.
   let n_out = params.n_rows / 2u;
   return min(slot >> 1u, n_out - 1u) + (slot & 1u) * n_out;
@@ -44,13 +49,16 @@ fn row_of(slot: u32) -> u32 {
 #endif
 }
 
-fn store(slot: u32, sum: f32) {
+fn store(slot: u32, product: f32) {
   if (slot < params.n_rows) {
-#ifdef RESIDUAL
-    y[params.out_offset + slot] += sum;
-#else
-    y[params.out_offset + slot] = sum;
+    var sum = product;
+#ifdef BIAS
+    sum += bias[params.bias_offset + slot];
 #endif
+#ifdef RESIDUAL
+    sum += y[params.out_offset + slot];
+#endif
+    y[params.out_offset + slot] = sum;
   }
 }
 
@@ -60,9 +68,14 @@ fn store_gate(gate: u32, sum: f32) {
 }
 #endif
 
-#ifdef SWIGLU
+#ifdef GLU
 fn store_pair(slot: u32, gate: f32, value: f32) {
-  if (slot < params.n_rows) { y[params.out_offset + slot / 2u] = gate / (1.0 + exp(-gate)) * value; }
+#ifdef SIGMOID
+  let factor = 1.0 / (1.0 + exp(-gate));
+#else
+  let factor = gate / (1.0 + exp(-gate));
+#endif
+  if (slot < params.n_rows) { y[params.out_offset + slot / 2u] = factor * value; }
 }
 #endif
 
@@ -161,7 +174,7 @@ fn main(
     return;
   }
 #endif
-#ifdef SWIGLU
+#ifdef GLU
   store_pair(slot, sums.x, sums.y);
   store_pair(slot + 2u, sums.z, sums.w);
 #else

@@ -10,7 +10,28 @@ use std::path::PathBuf;
 mod common;
 
 const BAR: f32 = 2e-4;
-const CASES: [&str; 5] = ["fox_llama", "fox_pro", "fox_pro_shared_qk_norm", "head_dim_128", "small_activations"];
+const CASES: [&str; 20] = [
+    "fla_gqa_norm_gate",
+    "fla_plain",
+    "fla_window_bias",
+    "fox_llama",
+    "fox_pro",
+    "fox_pro_pruned",
+    "fox_pro_shared_qk_norm",
+    "fox_rope",
+    "gate_bias_only",
+    "gate_fixed_alibi",
+    "head_dim_128",
+    "k_shift_only",
+    "mlp_sigmoid",
+    "output_gate_sigmoid",
+    "output_gate_silu",
+    "output_norm_only",
+    "small_activations",
+    "tied_embeddings",
+    "transformer_llama",
+    "transformer_pro",
+];
 
 struct Golden {
     tokens: Vec<u32>,

@@ -7,7 +7,8 @@ mod tiny;
 mod tokenizers;
 
 use kitfox::Error;
-use kitfox::format::{self, BytesSource, Checkpoint, Quant, TensorType, convert};
+use kitfox::format::{self, BytesSource, Checkpoint, Quant, TensorType, convert, to_f32};
+use kitfox::kernel::layout::{WeightType, read_row, sample, sample_bytes};
 use kitfox::session::load::check;
 use kitfox::session::{DeviceChoice, KvType, LoadOptions, Model};
 use pollster::block_on;
@@ -114,6 +115,21 @@ fn what_cannot_be_run_is_refused_from_the_headers() {
             assert_eq!(error.code(), code, "{said}");
             assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
         }
+    }
+}
+
+/// The kernels' reading of a matrix is that of the file formats, number for number.
+#[test]
+fn repacked_weights_are_the_floats_of_the_file() {
+    for ty in WeightType::ALL {
+        let (rows, k) = (5, 768);
+        let bytes = sample_bytes(ty, rows, k, 7);
+        let (data, scales) = sample(ty, rows, k, 7);
+        let in_file = TensorType::ALL.into_iter().find(|other| other.name() == ty.name()).unwrap();
+        let mut want = Vec::new();
+        to_f32(in_file, &bytes, &mut want);
+        let got: Vec<f32> = (0..rows).flat_map(|row| read_row(ty, k, &data, &scales, row)).collect();
+        assert_eq!(got, want, "{}", ty.name());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The escape rule of LongCrawl64: token for token with Python (tests/fixtures/json_escape/make.py), back again for every way to cut
 //! the stream, and stated from `tokenizer_config.json` through GGUF to the tokenizer of a loaded model.
 //!
-//! `KITFOX_ESCAPE_FIXTURE=FOLDER` tests another folder that make.py wrote (tests/evidence/json_escape.mjs does, with GPT-2's vocabulary).
+//! `KITFOX_ESCAPE_FIXTURE=FOLDER` tests another folder that make.py wrote (`npm run evidence json_escape` does, with GPT-2's vocabulary).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "common/tiny.rs"]

@@ -11,7 +11,7 @@ use kitfox::kernel::attention::{Heads, Kv, PAGE, Proj, Vectors, lambda};
 use kitfox::kernel::{forget_gate, inputs};
 use pollster::block_on;
 
-const HEADS: Heads = Heads { n_heads: 3, head_dim: 16, n_layers: 2, layer: 1 };
+const HEADS: Heads = Heads { n_heads: 3, n_kv_heads: 3, head_dim: 16, n_layers: 2, layer: 1 };
 const N_TOKENS: usize = 65_536;
 
 /// z = w·x before its bias, `[N_TOKENS, n_heads]`: a head that forgets hard (−log f about 2.8), one that forgets softly (about
@@ -46,11 +46,12 @@ fn chain(chunk: usize) -> Chain {
         page_table: program.buffer("page_table", table.len(), Role::Input),
         f16: true,
         max_pages,
+        window: None,
     };
     let proj = program.buffer("proj", chunk * HEADS.n_heads, Role::Input);
     let bias = program.buffer("bias", HEADS.n_heads, Role::Weight);
     let columns = Proj { stride: HEADS.n_heads, q: 0, k: 0, v: 0, gate: None, f: Some(0), k_shift: None, v_shift: None };
-    let vectors = Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), out_norm: None };
+    let vectors = Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), out_norm: None, rope: None };
     let mut r = program.record("gates");
     forget_gate::record(&mut r, &HEADS, proj, &columns, &vectors, &kv);
     let graph = r.finish();

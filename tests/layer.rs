@@ -4,7 +4,12 @@
 //! With floats the bar is 2e-4 absolute. BitNet rounds: where an activation lies next to a half, a difference in its last bit moves
 //! it by a whole step, so the bars are a median error of 1e-5, at most 10 % of the values over 1e-4 and none over 5e-3.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use kitfox::Result;
 use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
+use kitfox::format::{BytesSource, layer_gguf};
+use kitfox::kernel::inputs;
 use kitfox::session::{DeviceChoice, ForgettingAttentionLayer, LayerOptions};
 use pollster::block_on;
 use safetensors::SafeTensors;
@@ -177,4 +182,172 @@ fn ternary_matrices_take_two_bits_a_weight() {
     let (dense, packed) = (load(&floats.layer(), DeviceChoice::Cpu), load(&ternary.layer(), DeviceChoice::Cpu));
     let n_weights = (4 * 64 * 64 + 4 * 64) as u64;
     assert_eq!((dense.matrix_bytes(), packed.matrix_bytes()), (n_weights * 4, n_weights / 4));
+}
+
+fn written(layer: &Layer) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert_eq!(layer_gguf::write(layer, "golden", &mut out, "layer.gguf").unwrap(), out.len() as u64);
+    out
+}
+
+fn read(bytes: Vec<u8>) -> Result<Layer> {
+    block_on(layer_gguf::read(Box::new(BytesSource::new("layer.gguf", bytes))))
+}
+
+#[test]
+fn a_layer_comes_back_from_gguf_as_it_was() {
+    for case in CASES {
+        let layer = golden(case).layer();
+        let bytes = written(&layer);
+        assert_eq!(read(bytes.clone()).unwrap(), layer, "{}", case.0);
+        for at in 0..bytes.len() {
+            // Cut short anywhere: an error, not a panic.
+            assert!(at % 97 != 0 || read(bytes[..at].to_vec()).is_err(), "{} cut at {at}", case.0);
+        }
+    }
+}
+
+/// Rows of any width, in blocks of 256.
+#[test]
+fn ternary_rows_of_any_width_come_back() {
+    for (hidden_size, num_heads) in [(4, 1), (60, 5), (256, 4), (260, 5), (768, 12)] {
+        let config = LayerConfig { hidden_size, num_heads, mode: Mode::Encoder, bitnet: true };
+        let d = hidden_size;
+        let square = inputs::floats(3, d * d, 0.5);
+        let (q_proj, f_proj) = (&square[..], &square[..num_heads * d]);
+        let weights = LayerFloats { q_proj, k_proj: q_proj, v_proj: q_proj, f_proj, f_bias: None, out_proj: q_proj };
+        let layer = Layer::new(config, &weights).unwrap();
+        let bytes = written(&layer);
+        assert_eq!(read(bytes).unwrap(), layer, "{config:?}");
+        let x = inputs::floats(4, 3 * d, 1.0);
+        let [cpu, twin] = [DeviceChoice::Cpu, DeviceChoice::Twin].map(|device| block_on(load(&layer, device).run(&x)).unwrap());
+        assert!(cpu.iter().zip(&twin).all(|(a, b)| (a - b).abs() < 1e-2), "{config:?}");
+    }
+}
+
+fn error_of<T>(result: Result<T>) -> (&'static str, String) {
+    result.err().map_or_else(|| panic!("expected an error"), |error| (error.code(), error.to_string()))
+}
+
+fn assert_says<T>(result: Result<T>, code: &str, words: &[&str]) {
+    let (got, text) = error_of(result);
+    assert!(got == code && words.iter().all(|word| text.contains(word)), "{code} {words:?}: {got} {text}");
+}
+
+#[test]
+fn wrong_weights_are_named() {
+    let golden = golden(CASES[0]);
+    let (config, right) = (golden.config, golden.weights());
+    let with = |config| Layer::new(config, &right);
+    assert_says(with(LayerConfig { num_heads: 5, ..config }), "argument", &["num_heads", "divisor of hidden_size 64", "got 5"]);
+    assert_says(with(LayerConfig { num_heads: 0, ..config }), "argument", &["num_heads", "got 0"]);
+    assert_says(with(LayerConfig { num_heads: 8, ..config }), "argument", &["f_proj", "[8, 64], 512", "got 256"]);
+    assert_says(with(LayerConfig { hidden_size: 0, ..config }), "argument", &["hidden_size", "got 0"]);
+    assert_says(with(LayerConfig { hidden_size: 1 << 40, ..config }), "argument", &["hidden_size"]);
+    assert_says(with(LayerConfig { hidden_size: 32, ..config }), "argument", &["q_proj", "[32, 32]", "got 4096"]);
+    let short = LayerFloats { v_proj: &right.v_proj[1..], ..right };
+    assert_says(Layer::new(config, &short), "argument", &["v_proj", "[64, 64], 4096", "got 4095"]);
+    assert_says(Layer::new(config, &LayerFloats { f_bias: Some(&[0.0]), ..right }), "argument", &["f_proj.bias", "got 1"]);
+    let mut broken = right.out_proj.to_vec();
+    for bad in [f32::NAN, f32::INFINITY] {
+        broken[77] = bad;
+        for bitnet in [false, true] {
+            let layer = Layer::new(LayerConfig { bitnet, ..config }, &LayerFloats { out_proj: &broken, ..right });
+            assert_says(layer, "not-finite", &["out_proj", &format!("{bad} at element 77")]);
+        }
+    }
+}
+
+#[test]
+fn wrong_inputs_and_options_are_named() {
+    let golden = golden(CASES[0]);
+    let (layer, x) = (golden.layer(), &golden.floats["x"]);
+    let loaded = |max_tokens| {
+        let options = LayerOptions { device: DeviceChoice::Cpu, max_tokens: Some(max_tokens) };
+        block_on(ForgettingAttentionLayer::load(&layer, options))
+    };
+    for wrong in [0, 65_536, usize::MAX] {
+        assert_says(loaded(wrong), "argument", &["max_tokens", "1 to 65535"]);
+    }
+    let narrow = LayerConfig { num_heads: 32, ..golden.config };
+    let f_proj = vec![0.0; 32 * 64];
+    let narrow = Layer::new(narrow, &LayerFloats { f_proj: &f_proj, f_bias: None, ..golden.weights() }).unwrap();
+    assert_says(
+        block_on(ForgettingAttentionLayer::load(&narrow, LayerOptions::default())),
+        "argument",
+        &["num_heads", "heads of 2"],
+    );
+
+    let mut layer = loaded(8).unwrap();
+    assert_says(block_on(layer.run(&[])), "argument", &["x: expected [T, 64]", "got 0 numbers"]);
+    assert_says(block_on(layer.run(&x[..63])), "argument", &["x: expected [T, 64]", "63 numbers"]);
+    assert_says(block_on(layer.run(&x[..9 * 64])), "argument", &["T from 1 to 8 (max_tokens)", "9 rows"]);
+    let mut broken = x[..8 * 64].to_vec();
+    for (bad, said) in [(f32::NAN, "x, token 3, channel 5: NaN"), (1e38, "y, token")] {
+        broken[3 * 64 + 5] = bad;
+        assert_says(block_on(layer.run(&broken)), "not-finite", &[said]);
+    }
+    // And then it still works.
+    assert_eq!(block_on(layer.run(&x[..64])).unwrap().len(), 64);
+}
+
+/// The bytes of `from` in a file replaced, at the first place behind `after`.
+fn replaced(file: &[u8], after: &str, from: &[u8], to: &[u8]) -> Vec<u8> {
+    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what).unwrap();
+    let start = find(file, after.as_bytes());
+    let at = start + find(&file[start..], from);
+    [&file[..at], to, &file[at + from.len()..]].concat()
+}
+
+#[test]
+fn broken_files_are_refused_by_name() {
+    let (floats, ternary) = (golden(CASES[0]).layer(), golden(CASES[2]).layer());
+    let (floats, ternary) = (written(&floats), written(&ternary));
+    // A pair is its key, the number of its type (4: u32) and its value.
+    let u32s = |n: u32| n.to_le_bytes();
+    let edit = |file: &[u8], after: &str, from: &[u8], to: &[u8]| read(replaced(file, after, from, to));
+    assert_says(
+        edit(&floats, "general.arch", b"fox-layer", b"fox-maker"),
+        "format",
+        &["general.architecture", "fox-layer", "fox-maker"],
+    );
+    assert_says(edit(&floats, "fox-layer.mode", b"encoder", b"encodes"), "format", &["fox-layer.mode", "\"decoder\"", "encodes"]);
+    assert_says(
+        edit(&floats, "head_count", &[u32s(4), u32s(4)].concat(), &[u32s(4), u32s(5)].concat()),
+        "format",
+        &["layer.gguf", "head_count", "divisor"],
+    );
+    assert_says(
+        edit(&floats, "fox-layer.embedding_length", b"length", b"weight"),
+        "format",
+        &["embedding_length", "no such key"],
+    );
+    assert_says(
+        edit(&floats, "attn_v.weight", b"attn_v", b"attn_x"),
+        "tensors",
+        &["attn_v.weight [64, 64] is missing", "attn_x.weight is not part"],
+    );
+    assert_says(
+        edit(&ternary, "attn_k.width", &u32s(64)[..], &u32s(60)),
+        "format",
+        &["fox-layer.attn_k.width", "expected 64, got 60"],
+    );
+    assert_says(
+        edit(&ternary, "fox-layer.attn_k.scale", b"scale", b"score"),
+        "format",
+        &["fox-layer.attn_k.scale", "no such key"],
+    );
+    let scale_at = "fox-layer.attn_output.scale";
+    let at = ternary.windows(scale_at.len()).position(|w| w == scale_at.as_bytes()).unwrap() + scale_at.len() + 4;
+    let mut broken = ternary.clone();
+    broken[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert_says(read(broken), "format", &["fox-layer.attn_output.scale", "NaN"]);
+    // The first d of the data.
+    let one = edit(&ternary, "attn_fgate.bias", &[0x00, 0x3c], &[0x00, 0x40]);
+    assert_says(one, "format", &["tensor attn_q.weight, row 0", "d = 1", "block scale of 2"]);
+    let mut nan = floats.clone();
+    let n = nan.len();
+    let last_bias = n - 32 + 12; // four floats, padded to 32 bytes
+    nan[last_bias..last_bias + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert_says(read(nan), "not-finite", &["layer.gguf: tensor attn_fgate.bias", "NaN at element 3"]);
 }

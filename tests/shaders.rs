@@ -259,7 +259,7 @@ fn a_wrong_shader_is_caught() {
         ("workgroup_size(64)", "workgroup_size(512)", "workgroup of"),
         ("workgroup_size(64)", "workgroup_size(1, 1, 65)", "workgroup of"),
         ("@compute", "var<workgroup> t: array<f32, 4097>;\n@compute", "bytes of workgroup memory"),
-        ("pad1: u32", "pad2: u32", "binding 9 step"),
+        ("pad: u32", "pad1: u32", "binding 9 step"),
         ("fn main", "fn other", "instead of a compute entry main"),
         ("@compute", "override o = 1;\n@compute", "has overrides"),
     ];

@@ -22,7 +22,7 @@ const DEBIAN = {
 
 /** Whether this machine has a graphics device of its own. */
 function hardware() {
-  return existsSync('/dev/dri') || existsSync('/dev/nvidia0');
+  return existsSync('/dev/dri/renderD128') || existsSync('/dev/nvidia0');
 }
 
 /** Installs or asks for what is missing. */

@@ -40,7 +40,7 @@ const RINGS = {
 /** Test files are named: what Node takes a folder for has changed from version to version. */
 async function nodeTests(folder, env = {}) {
   const files = (await readdir(root + folder)).filter((name) => name.endsWith('.test.mjs')).map((name) => `${folder}/${name}`);
-  await run(process.execPath, ['--test', '--test-reporter=spec', ...files.sort()], { env });
+  await run(process.execPath, ['--test', '--test-reporter=spec', '--test-timeout=600000', ...files.sort()], { env });
 }
 
 await main(async () => {

@@ -6,7 +6,7 @@ struct Step {
   pages_per_split: u32, // KV pages that each of them takes
   shift_in: u32,        // slot of the shift rows of token pos - 1
   shift_out: u32,       // slot of the shift rows for the last token of this replay
-  pad0: u32,
-  pad1: u32,
+  first_page: u32,      // KV page with the first key that its first token sees
+  pad: u32,
 }
 @group(0) @binding(9) var<uniform> step: Step;

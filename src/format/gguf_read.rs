@@ -21,11 +21,36 @@ struct Reader {
     window: Window,
 }
 
-/// Reads and checks the header; the tensors stay in the source.
+/// What a file's header says.
+pub(super) struct Header {
+    /// Name of the source.
+    pub file: String,
+    /// All pairs.
+    pub metadata: Metadata,
+    /// In file order, under their own names.
+    pub tensors: Vec<Tensor>,
+    /// The file again.
+    pub source: Box<dyn Source>,
+}
+
+/// Reads and checks a model's header; the tensors stay in the source.
 ///
 /// # Errors
 /// [`Error::Format`], [`Error::Config`] and what the source reports.
 pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
+    let Header { file, metadata, tensors, source } = header(source, ARCHITECTURE).await?;
+    let (config, source_config) = keys::from_metadata(&file, &metadata)?;
+    let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
+    let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
+    let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
+    Ok(Checkpoint { name, kind: Kind::Gguf, files: vec![source], config, source_config, tokenizer, tokenizer_file, tensors })
+}
+
+/// Reads and checks the header of a file of this architecture.
+///
+/// # Errors
+/// [`Error::Format`] and what the source reports.
+pub(super) async fn header(source: Box<dyn Source>, architecture: &str) -> Result<Header> {
     let mut reader = Reader { window: Window::new(source) };
     let (n_tensors, n_pairs) = reader.preamble().await?;
     let mut metadata = Metadata::new();
@@ -38,10 +63,10 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     // Before anything else: a file of another model has other rules.
     let file = reader.window.name().to_owned();
     match metadata.get("general.architecture") {
-        Some(Value::Scalar(Scalar::String(name))) if name == ARCHITECTURE => {}
+        Some(Value::Scalar(Scalar::String(name))) if name == architecture => {}
         other => {
             let got = other.map_or_else(|| "no such key".into(), ToString::to_string);
-            return Err(reader.error("general.architecture", format_args!("{ARCHITECTURE:?}"), got));
+            return Err(reader.error("general.architecture", format_args!("{architecture:?}"), got));
         }
     }
     let alignment = match metadata.get("general.alignment") {
@@ -59,12 +84,7 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     };
     place(&file, reader.window.source_len(), data, &mut tensors)?;
     let tensors = in_file_order(&[&file], tensors)?;
-    let (config, source_config) = keys::from_metadata(&file, &metadata)?;
-    let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
-    let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
-    let files = vec![reader.window.into_source()];
-    let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
-    Ok(Checkpoint { name, kind: Kind::Gguf, files, config, source_config, tokenizer, tokenizer_file, tensors })
+    Ok(Header { file, metadata, tensors, source: reader.window.into_source() })
 }
 
 /// Turns offsets in the data into offsets in the file. All must lie in it, one after the other.

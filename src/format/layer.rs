@@ -68,10 +68,10 @@ pub enum Weights {
 /// A layer, checked: every matrix has its shape, every number is finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
-    config: LayerConfig,
+    pub(super) config: LayerConfig,
     /// In the order of [`MATRICES`].
-    matrices: [Weights; 5],
-    f_bias: Vec<f32>,
+    pub(super) matrices: [Weights; 5],
+    pub(super) f_bias: Vec<f32>,
 }
 
 impl LayerConfig {

@@ -14,6 +14,7 @@ pub mod hugging_face;
 mod json;
 pub mod keys;
 pub mod layer;
+pub mod layer_gguf;
 pub mod names;
 pub mod safetensors;
 pub mod source;

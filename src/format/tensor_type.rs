@@ -237,4 +237,19 @@ mod tests {
             assert_eq!(ty.first_not_finite(&bytes), Some(512 - ty.block()), "{ty}");
         }
     }
+
+    #[test]
+    fn what_is_below_the_limit_comes_back_finite_and_close() {
+        for ty in TensorType::ALL {
+            for sign in [1.0, -1.0] {
+                let mut values = [0.0; 256];
+                values[100] = sign * ty.limit().next_down();
+                let (mut bytes, mut back) = (Vec::new(), Vec::new());
+                from_f32(ty, &values, &mut bytes);
+                to_f32(ty, &bytes, &mut back);
+                assert!(back.iter().all(|v| v.is_finite()), "{ty}");
+                assert!((back[100] / values[100] - 1.0).abs() < 0.1, "{ty}: {} for {}", back[100], values[100]);
+            }
+        }
+    }
 }

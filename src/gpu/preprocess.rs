@@ -104,10 +104,10 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::silu_gate::SILU_GATE;
+    use crate::kernel::glu::GLU;
 
     fn run(wgsl: &'static str, variant: &Variant) -> Result<String> {
-        let kernel = Kernel { name: "test", wgsl, flags: &["A", "B"], ..SILU_GATE };
+        let kernel = Kernel { name: "test", wgsl, flags: &["A", "B"], ..GLU };
         preprocess(&kernel, variant)
     }
 

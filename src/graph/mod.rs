@@ -74,7 +74,7 @@ pub struct Step {
     pub pos: u32,
     /// Tokens in this replay: 1 when decoding, at most the chunk in prefill.
     pub n_tokens: u32,
-    /// Workgroups per head that share the keys in decode attention: ⌈pages / pages_per_split⌉.
+    /// Workgroups per head that share the keys in decode attention: ⌈(pages − first_page) / pages_per_split⌉.
     pub n_splits: u32,
     /// KV pages that each of them takes.
     pub pages_per_split: u32,
@@ -82,14 +82,16 @@ pub struct Step {
     pub shift_in: u32,
     /// Which slot of the shift rows takes the last token of this replay; never `shift_in`.
     pub shift_out: u32,
+    /// KV page with the first key that the first token of this replay sees: 0 without a sliding window.
+    pub first_page: u32,
     /// Padding to 32 bytes.
-    pub pad: [u32; 2],
+    pub pad: u32,
 }
 
 impl Step {
     /// Names of the words, in order.
     pub const FIELDS: [&'static str; 8] =
-        ["pos", "n_tokens", "n_splits", "pages_per_split", "shift_in", "shift_out", "pad0", "pad1"];
+        ["pos", "n_tokens", "n_splits", "pages_per_split", "shift_in", "shift_out", "first_page", "pad"];
 }
 
 /// Number of workgroups on one axis; some follow the step.

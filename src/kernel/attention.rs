@@ -1,10 +1,11 @@
 //! What the attention kernels share: the shape of a layer's heads, where its keys lie, and the columns of the stacked projection.
 //!
 //! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j with Λ = −λ = Σ −log f (fox.md 1), kept as unsigned 32.32 fixed
-//! point ([`lambda`]). Keys, values and Λ lie in pages of 64 keys, one layer and head each, found through one page table
-//! `[max_pages, n_layers, n_heads]`; a page id is valid in the three pools of its layer.
+//! point ([`lambda`]). Keys, values and Λ lie in pages of 64 keys, one layer and key head each, found through one page table
+//! `[max_pages, n_layers, n_kv_heads]`; a page id is valid in the three pools of its layer. Where several query heads share their
+//! keys, each has a Λ of its own, and a page holds the Λ of all of them. With a sliding window w, query i sees keys i − w + 1 to i.
 //!
-//! Prefill is `token_shift` (k, v) → norms → `kv_append` and `forget_gate` → `attn_prefill` → norm, `output_gate`.
+//! Prefill is `token_shift` (k, v) → norms → `rope` → `kv_append` and `forget_gate` → `attn_prefill` → norm, `output_gate`.
 //! Decode is `attn_decode` → `attn_merge`.
 
 pub mod cases;
@@ -39,9 +40,11 @@ pub const PARTIAL_HEAD: usize = 2;
 /// The heads of one layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
-    /// Heads of a layer.
+    /// Query heads of a layer.
     pub n_heads: usize,
-    /// Channels of a head: one of [`Heads::HEAD_DIMS`].
+    /// Key heads of a layer: a divisor of `n_heads`.
+    pub n_kv_heads: usize,
+    /// Channels of a head: a multiple of 8 from 16 to 128.
     pub head_dim: usize,
     /// Layers of the model (for the page table).
     pub n_layers: usize,
@@ -50,12 +53,27 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Head widths that the kernels are made for.
+    /// Head widths that the kernels' cases go through: the usual ones.
     pub const HEAD_DIMS: [usize; 4] = [16, 32, 64, 128];
 
-    /// Channels of all heads: the model's width.
+    /// Channels of all query heads: the model's width.
     pub fn d(&self) -> usize {
         self.n_heads * self.head_dim
+    }
+
+    /// Channels of all key heads.
+    pub fn kv_width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// Query heads that share a key head.
+    pub fn group(&self) -> usize {
+        self.n_heads / self.n_kv_heads
+    }
+
+    /// The params of every kernel that reads the page table, in this order: `n_kv_heads`, `n_layers`, `layer`.
+    pub(super) fn table_params(&self) -> [usize; 3] {
+        [self.n_kv_heads, self.n_layers, self.layer]
     }
 
     /// 1/√head_dim, as the bits of a param.
@@ -68,9 +86,14 @@ impl Heads {
         self.n_heads * MAX_SPLITS * (PARTIAL_HEAD + self.head_dim)
     }
 
-    /// Words of one layer's shift rows: `[SHIFT_SLOTS, 2 (k, v), d]`.
+    /// Words of one layer's shift rows: `[SHIFT_SLOTS, 2 (k, v), kv_width]`.
     pub fn shift_words(&self) -> usize {
-        SHIFT_SLOTS * 2 * self.d()
+        SHIFT_SLOTS * 2 * self.kv_width()
+    }
+
+    /// Words of the Λ of a page: `[group, 64]` pairs.
+    pub fn lam_words(&self) -> usize {
+        2 * self.group() * PAGE
     }
 }
 
@@ -81,17 +104,24 @@ pub struct Kv {
     pub k_pages: BufferId,
     /// The same shape.
     pub v_pages: BufferId,
-    /// `[n_pages, 64]` pairs of words.
+    /// `[n_pages, group, 64]` pairs of words.
     pub lam_pages: BufferId,
-    /// `[max_pages, n_layers, n_heads]` page ids.
+    /// `[max_pages, n_layers, n_kv_heads]` page ids.
     pub page_table: BufferId,
     /// Whether keys and values are f16 (else f32).
     pub f16: bool,
     /// Pages of a head in the page table.
     pub max_pages: usize,
+    /// Keys that a query sees, its own the last; all without.
+    pub window: Option<usize>,
 }
 
 impl Kv {
+    /// The param `window`: no sequence has as many tokens as this where there is none.
+    pub(super) fn window_param(&self) -> u32 {
+        self.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX))
+    }
+
     /// Words of one key (or value) in its page.
     pub fn row_words(head_dim: usize, f16: bool) -> usize {
         if f16 { head_dim / 2 } else { head_dim }
@@ -105,33 +135,36 @@ pub struct Proj {
     pub stride: usize,
     /// First of d columns.
     pub q: usize,
-    /// First of d columns.
+    /// First of kv_width columns.
     pub k: usize,
-    /// First of d columns.
+    /// First of kv_width columns.
     pub v: usize,
     /// First of d columns of the output gate.
     pub gate: Option<usize>,
     /// First of n_heads columns of the forget gate; without it the bias alone is the gate.
     pub f: Option<usize>,
-    /// First of n_heads columns of k's shift.
+    /// First of n_kv_heads columns of k's shift.
     pub k_shift: Option<usize>,
-    /// First of n_heads columns of v's shift.
+    /// First of n_kv_heads columns of v's shift.
     pub v_shift: Option<usize>,
 }
 
-/// Per-layer vectors in one buffer: word offsets.
+/// A layer's vectors and the model's rotary table in one buffer, so that decode attention stays within eight bindings: word
+/// offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors {
     /// The buffer.
     pub buffer: BufferId,
     /// `[d]`; norms of q and k come together or not at all.
     pub q_norm: Option<usize>,
-    /// `[d]`.
+    /// `[kv_width]`.
     pub k_norm: Option<usize>,
     /// `[n_heads]`; without it nothing is forgotten (f = 1).
     pub f_bias: Option<usize>,
     /// `[d]`.
     pub out_norm: Option<usize>,
+    /// `[positions, 2 (cos, sin), head_dim / 2]`, rotating q and k.
+    pub rope: Option<usize>,
 }
 
 /// Columns of a buffer of rows.
@@ -174,6 +207,8 @@ pub(super) fn forget_flag(proj: &Proj, vectors: &Vectors) -> &'static str {
 
 /// The variant's constant for the kernels that are compiled for a head width.
 pub(super) fn head_dim_variant(heads: &Heads) -> Variant {
-    assert!(Heads::HEAD_DIMS.contains(&heads.head_dim), "head_dim {} is refused by the model's configuration", heads.head_dim);
+    let h = heads.head_dim;
+    assert!((16..=128).contains(&h) && h.is_multiple_of(8), "head_dim {h} is refused by the model's configuration");
+    assert!(heads.n_heads.is_multiple_of(heads.n_kv_heads), "so are {} heads over {}", heads.n_heads, heads.n_kv_heads);
     Variant::new().constant("HEAD_DIM", heads.head_dim as u32)
 }

@@ -1,15 +1,16 @@
 //! Attention of one token, its keys split among workgroups: partial sums for `attn_merge`.
 //!
-//! One dispatch does what takes prefill seven: the shift of k and v, the norms of q and k, the forget gate, the append and the
-//! attention. What it stores is what `token_shift`, `rms_norm`, `forget_gate` and `kv_append` would store, and the new key is read
-//! back as it was rounded, so that a token sees the same numbers whichever way it comes in. Every split computes the query and
+//! One dispatch does what takes prefill nine: the shift of k and v, the norms and the rotation of q and k, the forget gate, the
+//! append and the attention. What it stores is what `token_shift`, `rms_norm`, `rope`, `forget_gate` and `kv_append` would store,
+//! and the new key counts as it was rounded, so that a token sees the same numbers whichever way it comes in. Every split computes the query and
 //! Λ_t anew: cheaper than a dispatch. The partial row of (head, split) is its maximum, Σ p and Σ p·v.
 
 use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::prologue::Prologue;
 use super::attention::{
-    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, head_dim_variant, lambda,
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, SHIFT_SLOTS, Vectors, fast, forget_flag, head_dim_variant,
+    lambda,
 };
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
@@ -28,10 +29,26 @@ pub static ATTN_DECODE: Kernel = Kernel {
         BindingDecl::write("partials", Elem::F32),
     ],
     params: &[
-        "n_heads", "n_layers", "layer", "q", "k", "v", "f", "k_shift", "v_shift", "q_norm", "k_norm", "f_bias", "scale", "qk_eps",
+        "n_kv_heads",
+        "n_layers",
+        "layer",
+        "group",
+        "q",
+        "k",
+        "v",
+        "f",
+        "k_shift",
+        "v_shift",
+        "q_norm",
+        "k_norm",
+        "f_bias",
+        "rope",
+        "window",
+        "scale",
+        "qk_eps",
     ],
     uses_step: true,
-    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "F_FULL", "F_BIAS", "F_NONE", "KV_F16"],
+    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_NONE", "KV_F16"],
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
@@ -72,7 +89,8 @@ impl AttnDecode<'_> {
         let qk_norm = vectors.q_norm.is_some();
         assert!(qk_norm == vectors.k_norm.is_some(), "q and k are normed together or not at all");
         let gate = forget_flag(columns, vectors);
-        let uses_vectors = qk_norm || gate != "F_NONE";
+        let rope = vectors.rope;
+        let uses_vectors = qk_norm || rope.is_some() || gate != "F_NONE";
         let (k_shift, v_shift) = (columns.k_shift, columns.v_shift);
         let uses_shift = k_shift.is_some() || v_shift.is_some();
         let variant = head_dim_variant(heads)
@@ -83,6 +101,7 @@ impl AttnDecode<'_> {
             .flag_if(k_shift.is_some(), "K_SHIFT")
             .flag_if(v_shift.is_some(), "V_SHIFT")
             .flag_if(qk_norm, "QK_NORM")
+            .flag_if(rope.is_some(), "ROPE")
             .flag_if(kv.f16, "KV_F16");
         let mut buffers = vec![self.proj];
         buffers.extend(uses_vectors.then_some(vectors.buffer));
@@ -90,10 +109,8 @@ impl AttnDecode<'_> {
         buffers.extend(uses_shift.then_some(self.shift_rows));
         buffers.push(self.partials);
         let bindings: Vec<_> = buffers.into_iter().map(|buffer| r.whole(buffer)).collect();
-        let params = [
-            heads.n_heads,
-            heads.n_layers,
-            heads.layer,
+        let counts = [
+            heads.group(),
             columns.q,
             columns.k,
             columns.v,
@@ -103,35 +120,41 @@ impl AttnDecode<'_> {
             vectors.q_norm.unwrap_or(0),
             vectors.k_norm.unwrap_or(0),
             vectors.f_bias.unwrap_or(0),
+            rope.unwrap_or(0),
         ];
-        let params: Vec<u32> =
-            params.into_iter().map(|param| param as u32).chain([heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
+        let counts = heads.table_params().into_iter().chain(counts).map(|param| param as u32);
+        let params: Vec<u32> = counts.chain([kv.window_param(), heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
         let grid = Grid::xy(Extent::Fixed(heads.n_heads as u32), Extent::Splits);
         r.dispatch(&ATTN_DECODE, variant, &bindings, &params, grid);
     }
 }
 
 fn twin(args: &mut Args<'_>) {
-    let (h, n_heads, is_f16) = (args.constant("HEAD_DIM"), args.param("n_heads"), args.has("KV_F16"));
+    let (h, group, is_f16) = (args.constant("HEAD_DIM"), args.param("group"), args.has("KV_F16"));
     let mut prologue = Prologue::new(args);
+    let n_heads = prologue.n_heads(args);
     let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
     let partials = args.take_f32("partials");
     let n_keys = args.step.pos as usize + 1;
+    let oldest = n_keys.saturating_sub(args.param("window"));
     for head in 0..n_heads {
         let (query, lam) = prologue.head(args, head, k_pages, v_pages, lam_pages);
         for split in 0..args.step.n_splits as usize {
             let keys_per_split = args.step.pages_per_split as usize * PAGE;
-            let keys = split * keys_per_split..((split + 1) * keys_per_split).min(n_keys);
-            let slots: Vec<usize> = keys.map(|j| prologue.pages().slot(j, head)).collect();
-            let score = |slot: &usize| {
+            let first = args.step.first_page as usize * PAGE + split * keys_per_split;
+            let keys = first.max(oldest)..(first + keys_per_split).min(n_keys);
+            let pages = prologue.pages();
+            let slots = |j: usize| (pages.slot(j, head / group), pages.lam_slot(j, head, group));
+            let slots: Vec<(usize, usize)> = keys.map(slots).collect();
+            let score = |(slot, lam_slot): &(usize, usize)| {
                 let key = read_row(k_pages, *slot, h, is_f16);
                 let dot: f64 = query.iter().zip(key).map(|(q, k)| q * f64::from(k)).sum();
-                dot - lambda::value(lam - lambda::read(lam_pages, *slot))
+                dot - lambda::value(lam - lambda::read(lam_pages, *lam_slot))
             };
             let scores: Vec<f64> = slots.iter().map(score).collect();
             let top = scores.iter().copied().fold(super::attention::LOWEST, f64::max);
             let mut partial = vec![0.0; h];
-            for (slot, score) in slots.iter().zip(&scores) {
+            for ((slot, _), score) in slots.iter().zip(&scores) {
                 for (sum, v) in partial.iter_mut().zip(read_row(v_pages, *slot, h, is_f16)) {
                     *sum += (score - top).exp() * f64::from(v);
                 }
@@ -145,54 +168,97 @@ fn twin(args: &mut Args<'_>) {
     }
 }
 
+/// What is special about a case.
+#[derive(Clone, Copy, Debug)]
+struct Special {
+    head_dim: usize,
+    group: usize,
+    f16: bool,
+    gates: Gates,
+    pos: usize,
+    pages_per_split: u32,
+    window: Option<usize>,
+    parts: &'static str,
+}
+
+const PARTS: [&str; 6] =
+    ["all", "bias only, k shift", "v shift, norms, no forgetting", "full gate alone", "nothing", "rotations alone"];
+
 fn cases() -> Vec<Case> {
-    let case = |(head_dim, f16, gates, pos, pages_per_split, parts): (usize, bool, Gates, usize, u32, &str)| {
-        let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
-        let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
-        let (proj, mut columns) = fixture.proj(1);
-        let mut vectors = fixture.vectors();
-        if parts == "bias only, k shift" {
-            (columns.f, columns.v_shift) = (None, None);
-        }
-        if parts == "v shift, norms, no forgetting" {
-            (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
-        }
-        if matches!(parts, "full gate alone" | "nothing" | "bias only, k shift") {
-            (vectors.q_norm, vectors.k_norm) = (None, None);
-        }
-        if matches!(parts, "full gate alone" | "nothing") {
-            (columns.k_shift, columns.v_shift) = (None, None);
-        }
-        if parts == "nothing" {
-            (columns.f, vectors.f_bias) = (None, None);
-        }
-        let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
-        let partials = fixture.output("partials", heads.partial_words());
-        let name = format!("head_dim={head_dim} f16={f16} {gates:?} pos={pos} pages_per_split={pages_per_split} {parts}");
-        let n_splits = (pos / PAGE + 1) as u32;
-        let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
-        let n_splits = n_splits.div_ceil(pages_per_split);
-        let step = Step { pos: pos as u32, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, ..Step::default() };
-        let kv = fixture.kv;
-        let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
-        let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
-        expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, Compare::Fixed64(LAMBDA))]);
-        if columns.k_shift.is_some() || columns.v_shift.is_some() {
-            expect.push((shift_rows, Compare::Exact));
-        }
-        fixture.case(name, step, &expect, |r| {
-            AttnDecode { heads: &heads, proj, columns: &columns, vectors: &vectors, kv: &kv, shift_rows, partials }.record(r);
-        })
+    let plain = Special {
+        head_dim: 64,
+        group: 1,
+        f16: true,
+        gates: Gates::Soft,
+        pos: 200,
+        pages_per_split: 1,
+        window: None,
+        parts: "all",
     };
-    let parts = ["all", "bias only, k shift", "v shift, norms, no forgetting", "full gate alone", "nothing"];
     let positions = [(0, 1), (1, 4), (63, 1), (64, 1), (65, 2), (200, 1), (200, 3)];
     let mut all = Vec::new();
     for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
         for (n, (pos, pages_per_split)) in positions.into_iter().enumerate() {
-            all.push(case((head_dim, (ix + n) % 2 == 0, Gates::ALL[n % 3], pos, pages_per_split, parts[(n + ix) % parts.len()])));
+            let (f16, gates, parts) = ((ix + n) % 2 == 0, Gates::ALL[n % 3], PARTS[(n + ix) % PARTS.len()]);
+            all.push(Special { head_dim, f16, gates, pos, pages_per_split, parts, ..plain });
         }
     }
-    all.push(case((64, true, Gates::Hard, 200, 1, "all")));
-    all.push(case((64, true, Gates::Soft, 200, 4, "all")));
-    all
+    all.push(Special { gates: Gates::Hard, ..plain });
+    all.push(Special { pages_per_split: 4, ..plain });
+    // Widths whose rows are no divisor of a page, keys that heads share, sliding windows.
+    for (n, head_dim) in [24, 48, 80, 96, 120].into_iter().enumerate() {
+        all.push(Special { head_dim, f16: n % 2 == 0, pos: 130, parts: PARTS[n], ..plain });
+        all.push(Special { head_dim, f16: n % 2 == 1, pos: 64, group: 1 + n % 3, ..plain });
+    }
+    for (group, window, pos, f16) in
+        [(2, 1, 64, true), (3, 48, 200, false), (1, 65, 200, true), (2, 201, 200, true), (1, 500, 63, false)]
+    {
+        all.push(Special { group, window: Some(window), pos, f16, ..plain });
+        all.push(Special { group, window: Some(window), pos, f16: !f16, pages_per_split: 2, parts: "full gate alone", ..plain });
+    }
+    all.into_iter().map(case).collect()
+}
+
+fn case(special: Special) -> Case {
+    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, parts } = special;
+    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
+    let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
+    fixture.kv.window = window;
+    let (proj, mut columns) = fixture.proj(1);
+    let mut vectors = fixture.vectors(pos + 1);
+    if parts == "bias only, k shift" {
+        (columns.f, columns.v_shift) = (None, None);
+    }
+    if parts == "v shift, norms, no forgetting" {
+        (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
+    }
+    if !matches!(parts, "all" | "v shift, norms, no forgetting") {
+        (vectors.q_norm, vectors.k_norm) = (None, None);
+    }
+    if matches!(parts, "full gate alone" | "nothing" | "rotations alone") {
+        (columns.k_shift, columns.v_shift) = (None, None);
+    }
+    if matches!(parts, "nothing" | "rotations alone") {
+        (columns.f, vectors.f_bias) = (None, None);
+    }
+    if !matches!(parts, "all" | "rotations alone") {
+        vectors.rope = None;
+    }
+    let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
+    let partials = fixture.output("partials", heads.partial_words());
+    let first_page = ((pos + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE) as u32;
+    let n_splits = ((pos / PAGE + 1) as u32 - first_page).div_ceil(pages_per_split);
+    let [shift_in, shift_out] = [pos, pos + 1].map(|turn| (turn % SHIFT_SLOTS) as u32);
+    let pos = pos as u32;
+    let step = Step { pos, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, first_page, pad: 0 };
+    let kv = fixture.kv;
+    let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
+    let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
+    expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, Compare::Fixed64(LAMBDA))]);
+    if columns.k_shift.is_some() || columns.v_shift.is_some() {
+        expect.push((shift_rows, Compare::Exact));
+    }
+    fixture.case(format!("{special:?}"), step, &expect, |r| {
+        AttnDecode { heads: &heads, proj, columns: &columns, vectors: &vectors, kv: &kv, shift_rows, partials }.record(r);
+    })
 }

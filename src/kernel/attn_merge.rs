@@ -104,10 +104,10 @@ fn twin(args: &mut Args<'_>) {
 
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_splits, act, norm): (usize, usize, Option<GateAct>, bool)| {
-        let heads = Heads { n_heads: 3, head_dim, n_layers: 1, layer: 0 };
+        let heads = Heads { n_heads: 3, n_kv_heads: 3, head_dim, n_layers: 1, layer: 0 };
         let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, mut columns) = fixture.proj(1);
-        let mut vectors = fixture.vectors();
+        let mut vectors = fixture.vectors(0);
         if act.is_none() {
             columns.gate = None;
         }

@@ -1,4 +1,4 @@
-//! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j for a chunk of queries over the pages (fox.md 1).
+//! o_i = Σ_j softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j over j ≤ i, or the last keys of a sliding window, for a chunk of queries (fox.md 1).
 //!
 //! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
 //! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.
@@ -20,7 +20,7 @@ pub static ATTN_PREFILL: Kernel = Kernel {
         BindingDecl::read("page_table", Elem::U32),
         BindingDecl::write("o", Elem::F32x4),
     ],
-    params: &["q_stride", "q_column", "n_heads", "n_layers", "layer", "scale"],
+    params: &["q_stride", "q_column", "n_kv_heads", "n_layers", "layer", "group", "window", "scale"],
     uses_step: true,
     flags: &["KV_F16"],
     consts: &["HEAD_DIM", "TILE"],
@@ -36,23 +36,24 @@ const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 1e-5 };
 /// Queries of a workgroup; the shader has the same.
 const QUERIES: u32 = 32;
 
-/// Keys of a tile: keys and values of a tile in f32 fill 16 KiB of workgroup memory.
+/// Keys of a tile, which divides a page: keys and values of a tile in f32 have 16 KiB of workgroup memory.
 fn tile(head_dim: usize) -> u32 {
-    (2048 / head_dim as u32).min(64)
+    [64, 32, 16].into_iter().find(|keys| keys * head_dim as u32 <= 2048).unwrap_or(16)
 }
 
 /// Records it: `q` already shifted, normed and rotated as the model asks, its keys already in the pages; `o: [tokens, d]`.
 pub fn record(r: &mut Recorder<'_>, heads: &Heads, q: &Rows, kv: &Kv, o: BufferId) {
     let variant = head_dim_variant(heads).constant("TILE", tile(heads.head_dim)).flag_if(kv.f16, "KV_F16");
     let bindings = [q.buffer, kv.k_pages, kv.v_pages, kv.lam_pages, kv.page_table, o].map(|buffer| r.whole(buffer));
-    let counts = [q.stride, q.column, heads.n_heads, heads.n_layers, heads.layer].map(|param| param as u32);
-    let params = [&counts[..], &[heads.scale_bits()]].concat();
+    let counts = [&[q.stride, q.column][..], &heads.table_params(), &[heads.group()]].concat();
+    let params: Vec<u32> = counts.into_iter().map(|param| param as u32).chain([kv.window_param(), heads.scale_bits()]).collect();
     let grid = Grid::xy(Extent::Tokens { per: QUERIES }, Extent::Fixed(heads.n_heads as u32));
     r.dispatch(&ATTN_PREFILL, variant, &bindings, &params, grid);
 }
 
 fn twin(args: &mut Args<'_>) {
-    let [q_stride, q_column, n_heads] = ["q_stride", "q_column", "n_heads"].map(|name| args.param(name));
+    let [q_stride, q_column, group] = ["q_stride", "q_column", "group"].map(|name| args.param(name));
+    let (n_heads, window) = (args.param("n_kv_heads") * group, args.param("window"));
     let (h, scale, is_f16) = (args.constant("HEAD_DIM"), f64::from(args.param_f32("scale")), args.has("KV_F16"));
     let pages = Pages::new(args);
     let (q, o) = (args.take_f32("q"), args.take_f32("o"));
@@ -61,18 +62,19 @@ fn twin(args: &mut Args<'_>) {
     for t in 0..args.step.n_tokens as usize {
         for head in 0..n_heads {
             let query = &q[t * q_stride + q_column + head * h..][..h];
-            let lam = lambda::read(lam_pages, pages.slot(pos + t, head));
-            let slots: Vec<usize> = (0..=pos + t).map(|j| pages.slot(j, head)).collect();
-            let score = |slot: &usize| {
+            let lam = lambda::read(lam_pages, pages.lam_slot(pos + t, head, group));
+            let slots = |j: usize| (pages.slot(j, head / group), pages.lam_slot(j, head, group));
+            let slots: Vec<(usize, usize)> = ((pos + t + 1).saturating_sub(window)..=pos + t).map(slots).collect();
+            let score = |(slot, lam_slot): &(usize, usize)| {
                 let key = read_row(k_pages, *slot, h, is_f16);
                 let dot: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(k)).sum();
-                dot * scale - lambda::value(lam - lambda::read(lam_pages, *slot))
+                dot * scale - lambda::value(lam - lambda::read(lam_pages, *lam_slot))
             };
             let scores: Vec<f64> = slots.iter().map(score).collect();
             let top = scores.iter().copied().fold(f64::MIN, f64::max);
             let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
             let mut sums = vec![0.0; h];
-            for (slot, score) in slots.iter().zip(scores) {
+            for ((slot, _), score) in slots.iter().zip(scores) {
                 for (sum, v) in sums.iter_mut().zip(read_row(v_pages, *slot, h, is_f16)) {
                     *sum += (score - top).exp() / total * f64::from(v);
                 }
@@ -84,25 +86,47 @@ fn twin(args: &mut Args<'_>) {
     }
 }
 
+/// What is special about a case.
+#[derive(Clone, Copy, Debug)]
+struct Special {
+    head_dim: usize,
+    group: usize,
+    f16: bool,
+    gates: Gates,
+    pos: usize,
+    tokens: usize,
+    window: Option<usize>,
+}
+
 fn cases() -> Vec<Case> {
-    let case = |(head_dim, f16, gates, pos, n_tokens): (usize, bool, Gates, usize, usize)| {
-        let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
-        let mut fixture = Fixture::new(heads, f16, gates, pos + n_tokens, pos + n_tokens + 70);
-        let (proj, columns) = fixture.proj(n_tokens);
-        let own = fixture.floats("q", n_tokens * heads.d(), 2.0);
-        let q = if pos % 2 == 0 { fixture.rows(own) } else { Rows { buffer: proj, stride: columns.stride, column: columns.q } };
-        let o = fixture.output("o", n_tokens * heads.d());
-        let name = format!("head_dim={head_dim} f16={f16} {gates:?} pos={pos} tokens={n_tokens}");
-        let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
-        let kv = fixture.kv;
-        fixture.case(name, step, &[(o, Compare::F32(TOLERANCE))], |r| record(r, &heads, &q, &kv, o))
-    };
-    let mut all = Vec::new();
+    let plain = Special { head_dim: 64, group: 1, f16: true, gates: Gates::Soft, pos: 0, tokens: 130, window: None };
+    let mut all = vec![plain];
     for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
-        for (n, (pos, n_tokens)) in [(0, 1), (1, 62), (63, 2), (64, 33), (65, 1), (200, 70)].into_iter().enumerate() {
-            all.push(case((head_dim, (ix + n) % 2 == 0, Gates::ALL[n % 3], pos, n_tokens)));
+        for (n, (pos, tokens)) in [(0, 1), (1, 62), (63, 2), (64, 33), (65, 1), (200, 70)].into_iter().enumerate() {
+            all.push(Special { head_dim, f16: (ix + n) % 2 == 0, gates: Gates::ALL[n % 3], pos, tokens, ..plain });
         }
     }
-    all.push(case((64, true, Gates::Soft, 0, 130)));
-    all
+    // Other widths, keys that heads share, sliding windows.
+    for (n, head_dim) in [24, 48, 80, 96, 120].into_iter().enumerate() {
+        all.push(Special { head_dim, f16: n % 2 == 0, group: 1 + n % 3, pos: 63, tokens: 35, ..plain });
+    }
+    for (n, window) in [1, 3, 48, 64, 65, 100, 500].into_iter().enumerate() {
+        let (pos, gates) = ([0, 200, 65][n % 3], Gates::ALL[n % 3]);
+        all.push(Special { group: 1 + n % 3, f16: n % 2 == 0, gates, pos, tokens: 70, window: Some(window), ..plain });
+    }
+    all.into_iter().map(case).collect()
+}
+
+fn case(special: Special) -> Case {
+    let Special { head_dim, group, f16, gates, pos, tokens, window } = special;
+    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
+    let mut fixture = Fixture::new(heads, f16, gates, pos + tokens, pos + tokens + 70);
+    fixture.kv.window = window;
+    let (proj, columns) = fixture.proj(tokens);
+    let own = fixture.floats("q", tokens * heads.d(), 2.0);
+    let q = if pos % 2 == 0 { fixture.rows(own) } else { Rows { buffer: proj, stride: columns.stride, column: columns.q } };
+    let o = fixture.output("o", tokens * heads.d());
+    let step = Step { pos: pos as u32, n_tokens: tokens as u32, ..Step::default() };
+    let kv = fixture.kv;
+    fixture.case(format!("{special:?}"), step, &[(o, Compare::F32(TOLERANCE))], |r| record(r, &heads, &q, &kv, o))
 }

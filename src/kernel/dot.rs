@@ -140,7 +140,10 @@ pub fn unpack_blocks<B: Block>(words: &[u32], halves: Halves<'_>, out: &mut [f32
         let integers = planes::arranged(B::BITS, words);
         let Affine { scales, offset } = affine::<B>(halves, run);
         for (at, (out, integer)) in out.iter_mut().zip(integers).enumerate() {
-            *out = (integer - B::ZERO) * scales[at % LANES / 4] - offset;
+            *out = (integer - B::ZERO) * scales[at % LANES / 4];
+            if B::OFFSETS {
+                *out -= offset;
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ pub static FORGET_GATE: Kernel = Kernel {
         BindingDecl::write("lam_pages", Elem::U32x2),
         BindingDecl::read("page_table", Elem::U32),
     ],
-    params: &["stride", "column", "bias", "n_heads", "n_layers", "layer"],
+    params: &["stride", "column", "bias", "n_kv_heads", "n_layers", "layer", "group"],
     uses_step: true,
     flags: &["F_FULL", "F_BIAS", "F_NONE"],
     consts: &[],
@@ -38,36 +38,39 @@ pub fn record(r: &mut Recorder<'_>, heads: &Heads, proj: BufferId, columns: &Pro
     }
     bindings.extend([r.whole(kv.lam_pages), r.whole(kv.page_table)]);
     let (column, bias) = (columns.f.unwrap_or(0), vectors.f_bias.unwrap_or(0));
-    let params = [columns.stride, column, bias, heads.n_heads, heads.n_layers, heads.layer].map(|param| param as u32);
+    let params = [&[columns.stride, column, bias][..], &heads.table_params(), &[heads.group()]].concat();
+    let params: Vec<u32> = params.into_iter().map(|param| param as u32).collect();
     r.dispatch(&FORGET_GATE, Variant::new().flag(flag), &bindings, &params, Grid::x(Extent::Fixed(heads.n_heads as u32)));
 }
 
 fn twin(args: &mut Args<'_>) {
     let [stride, column, bias] = ["stride", "column", "bias"].map(|name| args.param(name));
-    let n_heads = args.param("n_heads");
+    let group = args.param("group");
+    let n_heads = args.param("n_kv_heads") * group;
     let proj = args.has("F_FULL").then(|| args.take_f32("proj"));
     let vectors = (!args.has("F_NONE")).then(|| args.take_f32("vectors"));
     let pages = Pages::new(args);
     let lam_pages = args.take("lam_pages");
     let pos = args.step.pos as usize;
     for head in 0..n_heads {
-        let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, pages.slot(pos - 1, head)) };
+        let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, pages.lam_slot(pos - 1, head, group)) };
         for t in 0..args.step.n_tokens as usize {
             if let Some(vectors) = &vectors {
                 let projected = proj.as_ref().map_or(0.0, |proj| f64::from(proj[t * stride + column + head]));
                 lam = lam.wrapping_add(lambda::forgotten(projected + f64::from(vectors[bias + head])));
             }
-            lambda::write(lam_pages, pages.slot(pos + t, head), lam);
+            lambda::write(lam_pages, pages.lam_slot(pos + t, head, group), lam);
         }
     }
 }
 
 fn cases() -> Vec<Case> {
-    let case = |(head_dim, n_heads, layer, gates, kind, pos, n_tokens): (usize, usize, usize, Gates, &str, usize, usize)| {
-        let heads = Heads { n_heads, head_dim, n_layers: 3, layer };
+    let case = |(group, n_kv_heads, layer, gates, kind, pos, n_tokens): (usize, usize, usize, Gates, &str, usize, usize)| {
+        let n_heads = n_kv_heads * group;
+        let heads = Heads { n_heads, n_kv_heads, head_dim: 16, n_layers: 3, layer };
         let mut fixture = Fixture::new(heads, true, gates, pos, pos + n_tokens);
         let (proj, mut columns) = fixture.proj(n_tokens);
-        let mut vectors = fixture.vectors();
+        let mut vectors = fixture.vectors(0);
         if kind != "F_FULL" {
             columns.f = None;
         }
@@ -79,20 +82,21 @@ fn cases() -> Vec<Case> {
         let largest = if kind == "F_FULL" { lambda::value(lambda::forgotten(f64::from(gates.z(-1.0)))) } else { 1.0 };
         let max_abs = n_tokens as f64 * largest * 16.0 / f64::from(1 << 24) + 1e-9;
         let tolerance = Tolerance { nmse: 1e-10, max_abs };
-        let name = format!("{kind} {gates:?} heads={n_heads} layer={layer} pos={pos} tokens={n_tokens}");
+        let name = format!("{kind} {gates:?} heads={n_heads} kv_heads={n_kv_heads} layer={layer} pos={pos} tokens={n_tokens}");
         let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
         let kv = fixture.kv;
         let compare = if kind == "F_NONE" { Compare::Exact } else { Compare::Fixed64(tolerance) };
         fixture.case(name, step, &[(kv.lam_pages, compare)], |r| record(r, &heads, proj, &columns, &vectors, &kv))
     };
     let all = [
-        (16, 3, 0, Gates::Soft, "F_FULL", 0, 1),
-        (16, 3, 2, Gates::Hard, "F_FULL", 1, 63),
-        (16, 2, 1, Gates::Saturated, "F_FULL", 63, 130),
-        (16, 1, 2, Gates::Soft, "F_FULL", 200, 65),
-        (16, 2, 1, Gates::Soft, "F_BIAS", 65, 64),
-        (16, 2, 1, Gates::Hard, "F_NONE", 64, 3),
-        (16, 2, 0, Gates::Soft, "F_NONE", 0, 66),
+        (1, 3, 0, Gates::Soft, "F_FULL", 0, 1),
+        (1, 3, 2, Gates::Hard, "F_FULL", 1, 63),
+        (1, 2, 1, Gates::Saturated, "F_FULL", 63, 130),
+        (1, 1, 2, Gates::Soft, "F_FULL", 200, 65),
+        (3, 2, 1, Gates::Soft, "F_BIAS", 65, 64),
+        (1, 2, 1, Gates::Hard, "F_NONE", 64, 3),
+        (1, 2, 0, Gates::Soft, "F_NONE", 0, 66),
+        (2, 2, 1, Gates::Soft, "F_FULL", 63, 66),
     ];
     all.map(case).into()
 }

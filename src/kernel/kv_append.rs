@@ -19,7 +19,7 @@ pub static KV_APPEND: Kernel = Kernel {
         BindingDecl::write("v_pages", Elem::U32),
         BindingDecl::read("page_table", Elem::U32),
     ],
-    params: &["k_stride", "k_column", "v_stride", "v_column", "row", "n_heads", "n_layers", "layer"],
+    params: &["k_stride", "k_column", "v_stride", "v_column", "row", "n_kv_heads", "n_layers", "layer"],
     uses_step: true,
     flags: &["V_OWN", "KV_F16"],
     consts: &[],
@@ -28,7 +28,7 @@ pub static KV_APPEND: Kernel = Kernel {
     cases,
 };
 
-/// Records it; `k` and `v` are `[tokens, d]` inside rows of one buffer or of two.
+/// Records it; `k` and `v` are `[tokens, kv_width]` inside rows of one buffer or of two.
 pub fn record(r: &mut Recorder<'_>, heads: &Heads, k: &Rows, v: &Rows, kv: &Kv) {
     let row = Kv::row_words(heads.head_dim, kv.f16);
     let v_own = k.buffer != v.buffer;
@@ -38,14 +38,15 @@ pub fn record(r: &mut Recorder<'_>, heads: &Heads, k: &Rows, v: &Rows, kv: &Kv) 
         bindings.push(r.whole(v.buffer));
     }
     bindings.extend([kv.k_pages, kv.v_pages, kv.page_table].map(|buffer| r.whole(buffer)));
-    let params = [k.stride, k.column, v.stride, v.column, row, heads.n_heads, heads.n_layers, heads.layer];
-    let grid = Grid::xy(Extent::Fixed(((heads.n_heads * row) as u32).div_ceil(64)), Extent::Tokens { per: 1 });
-    r.dispatch(&KV_APPEND, variant, &bindings, &params.map(|param| param as u32), grid);
+    let params = [&[k.stride, k.column, v.stride, v.column, row][..], &heads.table_params()].concat();
+    let params: Vec<u32> = params.into_iter().map(|param| param as u32).collect();
+    let grid = Grid::xy(Extent::Fixed(((heads.n_kv_heads * row) as u32).div_ceil(64)), Extent::Tokens { per: 1 });
+    r.dispatch(&KV_APPEND, variant, &bindings, &params, grid);
 }
 
 fn twin(args: &mut Args<'_>) {
     let [k_stride, k_column, v_stride] = ["k_stride", "k_column", "v_stride"].map(|name| args.param(name));
-    let [v_column, row, n_heads] = ["v_column", "row", "n_heads"].map(|name| args.param(name));
+    let [v_column, row, n_kv_heads] = ["v_column", "row", "n_kv_heads"].map(|name| args.param(name));
     let is_f16 = args.has("KV_F16");
     let head_dim = if is_f16 { 2 * row } else { row };
     let pages = Pages::new(args);
@@ -53,7 +54,7 @@ fn twin(args: &mut Args<'_>) {
     let v: &[f32] = if args.has("V_OWN") { args.take_f32("v") } else { k };
     let (k_pages, v_pages) = (args.take("k_pages"), args.take("v_pages"));
     for t in 0..args.step.n_tokens as usize {
-        for head in 0..n_heads {
+        for head in 0..n_kv_heads {
             let slot = pages.slot(args.step.pos as usize + t, head);
             let (from_k, from_v) = (t * k_stride + k_column + head * head_dim, t * v_stride + v_column + head * head_dim);
             write_row(k_pages, slot, &k[from_k..from_k + head_dim], is_f16);
@@ -64,7 +65,7 @@ fn twin(args: &mut Args<'_>) {
 
 fn cases() -> Vec<Case> {
     let case = |(head_dim, f16, k_own, v_own, pos, n_tokens): (usize, bool, bool, bool, usize, usize)| {
-        let heads = Heads { n_heads: 3, head_dim, n_layers: 2, layer: 1 };
+        let heads = Heads { n_heads: 3, n_kv_heads: 3, head_dim, n_layers: 2, layer: 1 };
         let mut fixture = Fixture::new(heads, f16, Gates::Soft, pos, pos + n_tokens);
         let (proj, columns) = fixture.proj(n_tokens);
         // Beyond the largest f16 too.

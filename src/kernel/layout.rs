@@ -120,6 +120,11 @@ impl WeightType {
         self.format().block.max(4)
     }
 
+    /// `k` rounded up to whole blocks.
+    pub fn padded(self, k: usize) -> usize {
+        k.next_multiple_of(self.block())
+    }
+
     /// Bytes of a row of `k` weights in GGUF.
     pub fn gguf_row_bytes(self, k: usize) -> usize {
         k / self.format().block * self.format().block_bytes

@@ -1,10 +1,11 @@
-//! y = x · Wᵀ for a chunk of tokens (prefill), with the residual sum in its epilogue (`RESIDUAL`).
+//! y = x · Wᵀ for a chunk of tokens (prefill), with a bias (`BIAS`) and the residual sum (`RESIDUAL`) in its epilogue.
 //!
 //! Tiled twice: a tile of outputs a workgroup, a smaller one in each invocation's registers. Weights are dequantized on their way
 //! into workgroup memory, once for all tokens of the tile.
 
 use super::dot::{self, Matrix};
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
+use super::matvec::Bias;
 use super::{inputs, parallel};
 use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
@@ -19,10 +20,11 @@ pub static MATMUL: Kernel = Kernel {
         BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
         BindingDecl::read("x", Elem::F32x4),
         BindingDecl::write("y", Elem::F32),
+        BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
     ],
-    params: &["n_rows", "k", "out_stride", "out_offset"],
+    params: &["n_rows", "k", "out_stride", "out_offset", "bias_offset"],
     uses_step: true,
-    flags: &layout::flags::<{ N_FLAGS + 2 }>(&["RESIDUAL", "WIDE"]),
+    flags: &layout::flags::<{ N_FLAGS + 3 }>(&["BIAS", "RESIDUAL", "WIDE"]),
     consts: &["TILE"],
     twin,
     fast: Some(fast),
@@ -45,6 +47,8 @@ pub struct MatMul {
     pub out_stride: usize,
     /// Words before row 0's product in a token's row of y.
     pub out_offset: usize,
+    /// Added to the product.
+    pub bias: Option<Bias>,
     /// y += x · Wᵀ.
     pub residual: bool,
 }
@@ -55,11 +59,13 @@ impl MatMul {
         let part = &self.part;
         let mut bindings = part.bindings(r);
         bindings.extend([r.whole(self.x), r.whole(self.y)]);
+        bindings.extend(self.bias.map(|bias| r.whole(bias.buffer)));
         // Few rows: more, smaller tiles, or most of the GPU would wait.
         let tile = if part.n_rows < 1024 { 32 } else { 64 };
         let variant = part.ty.variant().flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
-        let variant = variant.constant("TILE", tile);
-        let params = [part.n_rows as u32, part.k as u32, self.out_stride as u32, self.out_offset as u32];
+        let variant = variant.flag_if(self.bias.is_some(), "BIAS").constant("TILE", tile);
+        let bias_offset = self.bias.map_or(0, |bias| bias.offset);
+        let params = [part.n_rows, part.k, self.out_stride, self.out_offset, bias_offset].map(|param| param as u32);
         let grid = Grid::xy(Extent::Fixed((part.n_rows as u32).div_ceil(tile)), Extent::Tokens { per: tile });
         r.dispatch(&MATMUL, variant, &bindings, &params, grid);
     }
@@ -70,15 +76,22 @@ fn twin(args: &mut Args<'_>) {
     let (n_rows, k, stride, offset) = (args.param("n_rows"), args.param("k"), args.param("out_stride"), args.param("out_offset"));
     let data = args.take("data");
     let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
-    let (x, y) = (args.take_f32("x"), args.take_f32("y"));
+    let (x, y, bias) = (args.take_f32("x"), args.take_f32("y"), bias(args));
     for row in 0..n_rows {
         let w = layout::read_row(ty, k, data, scales, row);
         for t in 0..args.step.n_tokens as usize {
             let product: f64 = x[t * k..(t + 1) * k].iter().zip(&w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
             let y = &mut y[t * stride + offset + row];
-            *y = (if args.has("RESIDUAL") { f64::from(*y) } else { 0.0 } + product) as f32;
+            let bias = bias.map_or(0.0, |bias| f64::from(bias[row]));
+            *y = (if args.has("RESIDUAL") { f64::from(*y) } else { 0.0 } + product + bias) as f32;
         }
     }
+}
+
+/// The numbers for W's rows.
+fn bias<'a>(args: &mut Args<'a>) -> Option<&'a [f32]> {
+    let first = args.param("bias_offset");
+    args.take_if("BIAS", "bias").map(|words| &bytemuck::cast_slice(words)[first..])
 }
 
 /// Rows that a core unpacks at a time: with k = 1536, 200 KB.
@@ -99,13 +112,16 @@ fn fast(args: &mut Args<'_>) {
         }
         dot::products(&x, &w, k)
     });
-    let (residual, y) = (args.has("RESIDUAL"), args.take_f32("y"));
+    let (residual, y, bias) = (args.has("RESIDUAL"), args.take_f32("y"), bias(args));
     for (task, products) in tasks.iter().enumerate() {
         let n = products.len() / n_tokens.max(1);
         for (t, products) in products.chunks_exact(n.max(1)).enumerate() {
             let y = &mut y[t * stride + offset + task * ROWS_PER_TASK..][..n];
             for (y, product) in y.iter_mut().zip(products) {
                 *y = if residual { *y + product } else { *product };
+            }
+            if let Some(bias) = bias {
+                y.iter_mut().zip(&bias[task * ROWS_PER_TASK..]).for_each(|(y, bias)| *y += bias);
             }
         }
     }
@@ -123,17 +139,18 @@ fn cases() -> Vec<Case> {
         (1030, 64, 65),
         (1024, 96, 3),
     ];
-    let mut cases = Vec::new();
+    // A bias does not mind the type.
+    let mut cases: Vec<Case> = shapes.iter().map(|shape| case(WeightType::F32, *shape, shape.2 > 9, true)).collect();
     for ty in WeightType::ALL {
         // Narrow ones as narrow as the type allows.
         let shapes = shapes.map(|(rows, k, tokens)| (rows, k.max(ty.block()), tokens));
         let fits = shapes.into_iter().filter(|(_, k, _)| k.is_multiple_of(ty.block()));
-        cases.extend(fits.flat_map(|shape| [case(ty, shape, false), case(ty, shape, true)]));
+        cases.extend(fits.flat_map(|shape| [case(ty, shape, false, false), case(ty, shape, true, false)]));
     }
     cases
 }
 
-fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool) -> Case {
+fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool, has_bias: bool) -> Case {
     let (out_stride, out_offset) = (rows + 7, 3);
     let mut program = Program::default();
     let mut contents = Vec::new();
@@ -141,13 +158,15 @@ fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool
     // Room for a token more than the step has.
     let x = program.buffer("x", (tokens + 1) * k, Role::Input);
     let y = program.buffer("y", (tokens + 1) * out_stride, Role::Output);
+    let bias = has_bias.then(|| Bias { buffer: program.buffer("bias", rows + 9, Role::Weight), offset: 7 });
+    contents.extend(bias.map(|bias| (bias.buffer, inputs::words(10, rows + 9, 1.0))));
     let mut r = program.record("matmul");
-    MatMul { part, x, y, out_stride, out_offset, residual }.record(&mut r);
+    MatMul { part, x, y, out_stride, out_offset, bias, residual }.record(&mut r);
     r.finish();
     contents.push((x, inputs::words(8, (tokens + 1) * k, 1.0)));
     contents.push((y, inputs::words(9, (tokens + 1) * out_stride, 1.0)));
     Case {
-        name: format!("{} rows={rows} k={k} tokens={tokens} residual={residual}", ty.name()),
+        name: format!("{} rows={rows} k={k} tokens={tokens} residual={residual} bias={has_bias}", ty.name()),
         program,
         contents,
         step: Step { n_tokens: tokens as u32, ..Step::default() },

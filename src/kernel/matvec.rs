@@ -1,5 +1,5 @@
-//! y = W · norm(x) for one token, with the layer's small steps fused into it: RMSNorm before (`NORM`), the residual sum
-//! (`RESIDUAL`) or the gated unit (`SWIGLU`) after, and the few f32 rows of the gates behind the rows of W (`GATES`).
+//! y = W · norm(x) for one token, with the layer's small steps fused into it: RMSNorm before (`NORM`), a bias (`BIAS`), the
+//! residual sum (`RESIDUAL`) or the gated unit (`GLU`) after, and the few f32 rows of the gates behind the rows of W (`GATES`).
 //!
 //! Decoding reads every weight once and small models wait for dispatches, not for memory: one dispatch where there would be four.
 
@@ -11,7 +11,7 @@ use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 mod cases;
 
 /// `data, scales: [n_rows, k]` and `x: [k]` (the last row of `[tokens, k]` with `LAST_ROW`) to n_rows words of `y`, or half of
-/// them with `SWIGLU`.
+/// them with `GLU`.
 pub static MATVEC: Kernel = Kernel {
     name: "matvec",
     wgsl: include_str!("../../shaders/matvec.wgsl"),
@@ -22,10 +22,11 @@ pub static MATVEC: Kernel = Kernel {
         BindingDecl::read("norm_weight", Elem::F32x4).only_if(&["NORM"]),
         BindingDecl::read("gates", Elem::F32x4).only_if(&["GATES"]),
         BindingDecl::write("y", Elem::F32),
+        BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
     ],
-    params: &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset"],
+    params: &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"],
     uses_step: true,
-    flags: &layout::flags::<{ N_FLAGS + 5 }>(&["NORM", "GATES", "RESIDUAL", "SWIGLU", "LAST_ROW"]),
+    flags: &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]),
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
@@ -44,8 +45,17 @@ pub enum Epilogue {
     Store,
     /// y += W·x.
     Residual,
-    /// W has gate rows, then as many value rows: y_i = silu(gate_i) · value_i.
-    SwiGlu,
+    /// W has gate rows, then as many value rows: y_i = act(gate_i) · value_i.
+    Glu(GluAct),
+}
+
+/// What the gate rows of a gated unit are passed through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GluAct {
+    /// silu(z) = z · sigmoid(z).
+    Silu,
+    /// sigmoid(z).
+    Sigmoid,
 }
 
 /// RMSNorm of x before the product.
@@ -55,6 +65,15 @@ pub struct Norm {
     pub weight: BufferId,
     /// Added to the mean square.
     pub eps: f32,
+}
+
+/// What is added to the product of each row.
+#[derive(Clone, Copy, Debug)]
+pub struct Bias {
+    /// f32.
+    pub buffer: BufferId,
+    /// Its word for row 0.
+    pub offset: usize,
 }
 
 /// Further f32 rows for the same x.
@@ -81,8 +100,10 @@ pub struct MatVec {
     pub out_offset: usize,
     /// RMSNorm before.
     pub norm: Option<Norm>,
-    /// Further rows; not with [`Epilogue::SwiGlu`], and stored whatever the epilogue.
+    /// Further rows; not with [`Epilogue::Glu`], and stored whatever the epilogue.
     pub gates: Option<Gates>,
+    /// Added to the product; not with [`Epilogue::Glu`], nor to the gates.
+    pub bias: Option<Bias>,
     /// What happens to the product.
     pub epilogue: Epilogue,
     /// x is the row of the step's last token.
@@ -92,26 +113,32 @@ pub struct MatVec {
 impl MatVec {
     /// Records it.
     pub fn record(&self, r: &mut Recorder<'_>) {
-        let Self { part, norm, gates, epilogue, .. } = self;
-        let swiglu = *epilogue == Epilogue::SwiGlu;
-        assert!(!swiglu || (gates.is_none() && part.n_rows.is_multiple_of(2)), "SwiGLU has pairs of rows and no gates");
+        let Self { part, norm, gates, bias, epilogue, .. } = self;
+        let glu = matches!(epilogue, Epilogue::Glu(_));
+        let plain = gates.is_none() && bias.is_none();
+        assert!(!glu || (plain && part.n_rows.is_multiple_of(2)), "a gated unit has pairs of rows, no gates and no bias");
         let mut bindings = part.bindings(r);
         bindings.push(r.whole(self.x));
         bindings.extend(norm.map(|norm| r.whole(norm.weight)));
         bindings.extend(gates.map(|gates| r.whole(gates.weight)));
         bindings.push(r.whole(self.y));
+        bindings.extend(bias.map(|bias| r.whole(bias.buffer)));
         let variant = part
             .ty
             .variant()
             .flag_if(norm.is_some(), "NORM")
             .flag_if(gates.is_some(), "GATES")
             .flag_if(*epilogue == Epilogue::Residual, "RESIDUAL")
-            .flag_if(swiglu, "SWIGLU")
+            .flag_if(bias.is_some(), "BIAS")
+            .flag_if(glu, "GLU")
+            .flag_if(*epilogue == Epilogue::Glu(GluAct::Sigmoid), "SIGMOID")
             .flag_if(self.last_row, "LAST_ROW");
         let variant = variant.constant("WG", WG).constant("LANES", LANES);
         let (n_gates, gates_offset) = gates.map_or((0, 0), |gates| (gates.n_gates, gates.out_offset));
         let eps = norm.map_or(0.0, |norm| norm.eps).to_bits();
-        let params = [part.n_rows as u32, part.k as u32, self.out_offset as u32, eps, n_gates as u32, gates_offset as u32];
+        let bias_offset = bias.map_or(0, |bias| bias.offset);
+        let counts = [n_gates, gates_offset, bias_offset].map(|param| param as u32);
+        let params = [&[part.n_rows as u32, part.k as u32, self.out_offset as u32, eps], &counts[..]].concat();
         let wg_rows = WG / LANES * 4;
         let groups = (part.n_rows as u32).div_ceil(wg_rows) + (n_gates as u32).div_ceil(wg_rows);
         r.dispatch(&MATVEC, variant, &bindings, &params, Grid::linear(groups));
@@ -135,16 +162,19 @@ fn twin(args: &mut Args<'_>) {
     let product = |row: &[f32]| -> f64 { row.iter().zip(&x).map(|(w, x)| f64::from(*w) * x).sum() };
     let row = |row: usize| product(&layout::read_row(ty, k, data, scales, row));
     let gates = args.take_if("GATES", "gates");
+    let bias = args.take_if("BIAS", "bias").map(|words| &bytemuck::cast_slice::<u32, f32>(words)[args.param("bias_offset")..]);
     let y = args.take_f32("y");
-    if args.has("SWIGLU") {
+    if args.has("GLU") {
         for i in 0..n_rows / 2 {
             let gate = row(i);
-            y[out_offset + i] = (gate / (1.0 + (-gate).exp()) * row(n_rows / 2 + i)) as f32;
+            let numerator = if args.has("SIGMOID") { 1.0 } else { gate };
+            y[out_offset + i] = (numerator / (1.0 + (-gate).exp()) * row(n_rows / 2 + i)) as f32;
         }
     } else {
         for i in 0..n_rows {
             let before = if args.has("RESIDUAL") { f64::from(y[out_offset + i]) } else { 0.0 };
-            y[out_offset + i] = (before + row(i)) as f32;
+            let bias = bias.map_or(0.0, |bias| f64::from(bias[i]));
+            y[out_offset + i] = (before + row(i) + bias) as f32;
         }
     }
     if let Some(gates) = gates {
@@ -175,14 +205,19 @@ fn fast(args: &mut Args<'_>) {
     let arranged = dot::arrange(ty, &x);
     let rows =
         parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| rows.map(|row| matrix.dot_row(row, &arranged)).collect::<Vec<f32>>());
-    let rows = rows.concat();
+    let mut rows = rows.concat();
+    if let Some(bias) = args.take_if("BIAS", "bias") {
+        let bias: &[f32] = &bytemuck::cast_slice(bias)[args.param("bias_offset")..];
+        rows.iter_mut().zip(bias).for_each(|(row, bias)| *row += bias);
+    }
     let gates = args.take_if("GATES", "gates");
     let y = args.take_f32("y");
     let out = &mut y[out_offset..];
-    if args.has("SWIGLU") {
+    if args.has("GLU") {
         let (gate, value) = rows.split_at(n_rows / 2);
         for ((y, gate), value) in out.iter_mut().zip(gate).zip(value) {
-            *y = gate / (1.0 + (-gate).exp()) * value;
+            let numerator = if args.has("SIGMOID") { 1.0 } else { *gate };
+            *y = numerator / (1.0 + (-gate).exp()) * value;
         }
     } else if args.has("RESIDUAL") {
         out.iter_mut().zip(rows).for_each(|(y, row)| *y += row);

@@ -15,6 +15,7 @@ mod dot;
 pub mod embed;
 pub mod forget_gate;
 pub mod forget_sum;
+pub mod glu;
 pub mod kv_append;
 pub mod layout;
 pub mod matmul;
@@ -23,8 +24,8 @@ pub mod output_gate;
 pub mod parallel;
 pub mod quantize_rows;
 pub mod rms_norm;
+pub mod rope;
 pub mod sample;
-pub mod silu_gate;
 pub mod ternary;
 pub mod ternary_matmul;
 pub mod token_shift;
@@ -38,14 +39,15 @@ pub static KERNELS: &[&Kernel] = &[
     &embed::EMBED,
     &forget_gate::FORGET_GATE,
     &forget_sum::FORGET_SUM,
+    &glu::GLU,
     &kv_append::KV_APPEND,
     &matmul::MATMUL,
     &matvec::MATVEC,
     &output_gate::OUTPUT_GATE,
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
+    &rope::ROPE,
     &sample::SAMPLE,
-    &silu_gate::SILU_GATE,
     &ternary_matmul::TERNARY_MATMUL,
     &token_shift::TOKEN_SHIFT,
 ];
@@ -53,6 +55,7 @@ pub static KERNELS: &[&Kernel] = &[
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
+    ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
     ("philox", include_str!("../../shaders/shared/philox.wgsl")),
     ("rank", include_str!("../../shaders/shared/rank.wgsl")),

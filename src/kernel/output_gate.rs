@@ -48,7 +48,7 @@ fn twin(args: &mut Args<'_>) {
 
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, n_tokens, act): (usize, usize, usize, GateAct)| {
-        let heads = Heads { n_heads, head_dim, n_layers: 1, layer: 0 };
+        let heads = Heads { n_heads, n_kv_heads: n_heads, head_dim, n_layers: 1, layer: 0 };
         let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, columns) = fixture.proj(n_tokens);
         let o = fixture.floats("o", n_tokens * heads.d(), 2.0);

@@ -4,7 +4,7 @@
 //! `shift_out`: never the same, so that no invocation can overwrite what another still reads. At position 0 the slot is not read.
 
 use super::attention::cases::{Fixture, Gates};
-use super::attention::{Heads, Proj};
+use super::attention::{Heads, Proj, SHIFT_SLOTS};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
 /// Columns of `proj: [tokens, stride]` and `shift_rows: [SHIFT_SLOTS, 2, width]` to `y: [tokens, width]`.
@@ -37,7 +37,7 @@ pub enum Which {
     V,
 }
 
-/// Records the shift of k or v into `y: [tokens, d]`.
+/// Records the shift of k or v into `y: [tokens, kv_width]`.
 ///
 /// # Panics
 /// When `columns` has no shift for it.
@@ -55,7 +55,7 @@ pub fn record(
         Which::V => (columns.v, columns.v_shift, 1),
     };
     let gate = gate.unwrap_or_else(|| unreachable!("a shift is recorded only for a model that has it"));
-    let width = heads.d();
+    let width = heads.kv_width();
     let params = [width, heads.head_dim, columns.stride, column, gate, which].map(|param| param as u32);
     let grid = Grid::xy(Extent::Fixed((width as u32).div_ceil(64)), Extent::Tokens { per: 1 });
     let bindings = [r.whole(proj), r.whole(shift_rows), r.whole(y)];
@@ -82,13 +82,13 @@ fn twin(args: &mut Args<'_>) {
 
 fn cases() -> Vec<Case> {
     let case = |(head_dim, n_heads, pos, n_tokens, which)| {
-        let heads = Heads { n_heads, head_dim, n_layers: 1, layer: 0 };
+        let heads = Heads { n_heads, n_kv_heads: n_heads, head_dim, n_layers: 1, layer: 0 };
         let mut fixture = Fixture::new(heads, true, Gates::Soft, 0, 1);
         let (proj, columns) = fixture.proj(n_tokens);
         let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
         let y = fixture.output("y", n_tokens * heads.d());
         let name = format!("heads={n_heads} head_dim={head_dim} pos={pos} tokens={n_tokens} {which:?}");
-        let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
+        let [shift_in, shift_out] = [pos, pos + 1].map(|turn| (turn as usize % SHIFT_SLOTS) as u32);
         let step = Step { pos, n_tokens: n_tokens as u32, shift_in, shift_out, ..Step::default() };
         let expect = [(y, Compare::F32(TOLERANCE)), (shift_rows, Compare::Exact)];
         fixture.case(name, step, &expect, |r| record(r, &heads, proj, &columns, which, shift_rows, y))

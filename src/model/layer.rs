@@ -132,7 +132,7 @@ impl LayerNetwork {
     fn product(&self, r: &mut Recorder<'_>, matrix: &LayerMatrix, x: BufferId, y: BufferId, stride: usize, column: usize) {
         match (matrix, self.quantized) {
             (LayerMatrix::Dense(part), _) => {
-                MatMul { part: *part, x, y, out_stride: stride, out_offset: column, residual: false }.record(r);
+                MatMul { part: *part, x, y, out_stride: stride, out_offset: column, bias: None, residual: false }.record(r);
             }
             (LayerMatrix::Ternary(part), Some(x)) => ternary_matmul::record(r, part, x, y, stride, column),
             (LayerMatrix::Ternary(_), None) => unreachable!("ternary matrices and int8 activations are declared together"),

@@ -2,13 +2,16 @@
 //! file or a text.
 
 pub mod config;
+mod declare;
 pub mod draw;
 pub mod fox;
+mod keys;
 pub mod layer;
+pub mod rope;
 pub mod state;
 pub mod weights;
 
-pub use config::{Config, ForgetGate, OutputGate};
+pub use config::{Config, ForgetGate, MlpAct, OutputGate};
 pub use fox::Fox;
 pub use state::Pages;
 pub use weights::{Place, Segment, Wanted};

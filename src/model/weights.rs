@@ -1,7 +1,8 @@
 //! Where each tensor of a checkpoint goes: rows of stacked matrices, words of vector buffers.
 //!
 //! Rows with a common input are stacked in one matrix so that one dispatch makes them all. A matrix is cut in parts of at most
-//! 128 MiB (WebGPU's default binding) and where the element type changes.
+//! 128 MiB (WebGPU's default binding) and where the element type changes. Rows are as wide as whole blocks of their type: what a
+//! tensor does not fill stays zero, as all buffers are at first.
 
 use crate::graph::{BufferId, Program, Role};
 use crate::kernel::layout::{Part, WeightType};
@@ -64,6 +65,7 @@ pub struct TensorRows {
 }
 
 fn part(program: &mut Program, name: &str, ty: WeightType, n_rows: usize, k: usize) -> Part {
+    let k = ty.padded(k);
     let data = program.buffer(name, ty.data_words(n_rows, k), Role::Weight);
     let scales = ty.scale_words(n_rows, k);
     let scales = (scales > 0).then(|| program.buffer(format!("{name} scales"), scales, Role::Weight));
@@ -78,7 +80,7 @@ impl Matrix {
         for tensor in tensors {
             let mut left = tensor.n_rows;
             while left > 0 {
-                let limit = tensor.ty.max_rows(k);
+                let limit = tensor.ty.max_rows(tensor.ty.padded(k));
                 match sizes.last_mut() {
                     Some((ty, rows)) if *ty == tensor.ty && *rows < limit => {
                         let taken = left.min(limit - *rows);
@@ -108,22 +110,23 @@ impl Matrix {
     }
 
     /// Stacks two tensors of the same size and type so that each part holds rows a..b of the first, then a..b of the second: a
-    /// gated product finds both rows of a pair in one part.
+    /// gated product finds both rows of a pair in one part. Rows up to `n_padded`, an even number, are there and zero.
     pub fn pairs(
         program: &mut Program,
         wanted: &mut Vec<Wanted>,
         name: &str,
         [first, second]: [TensorRows; 2],
+        n_padded: usize,
         k: usize,
     ) -> Self {
         let (n, ty) = (first.n_rows, first.ty);
-        let step = (ty.max_rows(k) / 2).max(2) & !1;
+        let step = (ty.max_rows(ty.padded(k)) / 2).max(2) & !1;
         let (mut parts, mut places) = (Vec::new(), [Vec::new(), Vec::new()]);
-        for first_row in (0..n).step_by(step) {
-            let n_rows = step.min(n - first_row);
+        for first_row in (0..n_padded).step_by(step) {
+            let n_rows = step.min(n_padded - first_row);
             let part = part(program, name, ty, 2 * n_rows, k);
             for (place, at_row) in places.iter_mut().zip([0, n_rows]) {
-                place.push(Segment { first_row, n_rows, part, at_row });
+                place.push(Segment { first_row, n_rows: n_rows.min(n.saturating_sub(first_row)), part, at_row });
             }
             parts.push(part);
         }
@@ -167,5 +170,17 @@ mod tests {
         let tensors = [rows("q", WeightType::Q4_0), rows("k", WeightType::Q4_0), rows("v", WeightType::F16)];
         let matrix = Matrix::stack(&mut program, &mut wanted, "proj", &tensors, 64);
         assert_eq!(matrix.with_first_rows().map(|(first, part)| (first, part.n_rows)).collect::<Vec<_>>(), [(0, 128), (128, 64)]);
+    }
+
+    #[test]
+    fn odd_sizes_are_padded_to_whole_blocks_and_tensors_keep_theirs() {
+        let (mut program, mut wanted) = (Program::default(), Vec::new());
+        let rows = |name: &str, n_rows| TensorRows { name: name.into(), n_rows, ty: WeightType::F16 };
+        let down = Matrix::stack(&mut program, &mut wanted, "down", &[rows("down", 64)], 30);
+        assert_eq!((down.parts[0].k, &wanted[0].shape[..]), (32, &[64, 30][..]));
+        let pairs = Matrix::pairs(&mut program, &mut wanted, "gate_up", [rows("gate", 30), rows("up", 30)], 32, 64);
+        assert_eq!((pairs.parts[0].n_rows, &wanted[1].shape[..]), (64, &[30, 64][..]));
+        let Place::Rows(segments) = &wanted[2].place else { unreachable!("rows") };
+        assert_eq!((segments[0].at_row, segments[0].n_rows), (32, 30));
     }
 }

@@ -4,10 +4,9 @@
 //! bytes of two-bit codes t + 1 and one f16. Of each half block of 128, byte m holds weights m, m + 32, m + 64, m + 96, lowest bits
 //! first. A row is padded with zeros to whole blocks.
 
-/// Weights of a block.
-pub const BLOCK: usize = 256;
-/// Bytes of a block: 64 of codes, then d.
-pub const BLOCK_BYTES: usize = CODE_BYTES + 2;
+use super::tq2_0::{BLOCK, BLOCK_BYTES};
+
+/// Bytes of a block before its d.
 const CODE_BYTES: usize = BLOCK / 4;
 /// The f16 1.0.
 const ONE: [u8; 2] = 0x3c00u16.to_le_bytes();
@@ -79,6 +78,7 @@ fn place(ix: usize) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tq2_0;
     use super::*;
 
     #[test]
@@ -91,6 +91,11 @@ mod tests {
             assert_eq!(bytes.len(), row_bytes(width));
             let want: Vec<i8> = row.iter().map(|w| (w / scale).round_ties_even().clamp(-1.0, 1.0) as i8).collect();
             assert_eq!(read_row(&bytes, width).unwrap(), want, "{width}");
+            // And to any reader of TQ2_0 they are the same weights, zeros behind them.
+            let mut floats = Vec::new();
+            tq2_0::dequantize_row(&bytes, &mut floats);
+            assert!(floats[..width].iter().zip(&want).all(|(got, want)| *got == f32::from(*want)), "{width}");
+            assert!(floats[width..].iter().all(|pad| *pad == 0.0), "{width}");
         }
     }
 

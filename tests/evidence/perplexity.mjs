@@ -6,7 +6,7 @@
 // The folder (default ../shared/model) holds the checkpoint, golden.json and books/*.txt. Results go to perplexity.md beside this
 // file; each single one is kept in target/evidence/perplexity.json at once, so that a run which was cut short goes on where it was.
 
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { main, root, run } from '../../tools/shared.mjs';
@@ -22,7 +22,9 @@ await main(async () => {
   const journal = `${out}/perplexity.json`;
   await mkdir(out, { recursive: true });
   await run('cargo', ['build', '--release']);
-  const kitfox = `${root}target/release/kitfox`;
+  // A copy, so that a build in the meantime does not change the program under way.
+  const kitfox = `${out}/kitfox`;
+  await copyFile(`${root}target/release/kitfox`, kitfox);
   // What was measured with another program, or of another checkpoint, is measured again.
   const identity = (await run('git', ['rev-parse', 'HEAD:src', 'HEAD:shaders'], { quiet: true })) + folder;
   const kept = existsSync(journal) ? JSON.parse(await readFile(journal, 'utf8')) : {};

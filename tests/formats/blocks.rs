@@ -66,3 +66,30 @@ fn normal_weights_are_stored_as_exactly_as_can_be_asked() {
         assert!(error <= bar, "{ty}: {error}");
     }
 }
+
+#[test]
+fn odd_blocks_are_met_within_a_step() {
+    let fixture = SafeTensors::deserialize(BLOCKS).unwrap();
+    let mut x = floats(F32, fixture.tensor("x_256").unwrap().data());
+    let mut random = Random(3);
+    let mut block = |value: &mut dyn FnMut(usize, f32) -> f32| x.extend((0..256).map(|ix| value(ix, random.float())));
+    block(&mut |_, _| 0.0);
+    block(&mut |_, _| -0.0);
+    block(&mut |_, _| 3.0);
+    block(&mut |_, _| -3.0);
+    block(&mut |_, v| 10.0 + v);
+    block(&mut |_, v| -10.0 - v);
+    block(&mut |ix, v| if ix == 77 { 1000.0 } else { v });
+    block(&mut |ix, v| if ix < 32 { v * 1e-3 } else { v });
+    block(&mut |_, v| v * 1e-30);
+    // A step of a block whose groups share one f16 scale, and what is lost where that scale is too small for f16.
+    for (ty, levels, lost) in [(Q4_K, 15.0, 63.0 * 15.0), (Q6_K, 32.0, 128.0 * 32.0)] {
+        let back = floats(ty, &stored(ty, &x));
+        for (ix, (x, back)) in x.chunks(256).zip(back.chunks(256)).enumerate() {
+            let (low, high) = x.iter().fold((0f32, 0f32), |(low, high), v| (low.min(*v), high.max(*v)));
+            let range = if ty == Q4_K { high - low } else { high.max(-low) };
+            let worst = x.iter().zip(back).map(|(x, y)| (x - y).abs()).fold(0f32, f32::max);
+            assert!(worst <= range / levels + lost * 2f32.powi(-25), "{ty}, block {ix}: {worst} of {range}");
+        }
+    }
+}

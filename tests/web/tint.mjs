@@ -16,7 +16,9 @@ if (files.length === 0) {
 }
 
 Object.assign(globalThis, globals);
-const adapter = await create(['backend=null']).requestAdapter();
+// Held to the end: collected before its devices, Dawn takes the process down.
+globalThis.gpu = create(['backend=null']);
+const adapter = await globalThis.gpu.requestAdapter();
 // WebGPU's default limits and no feature: what every browser has.
 const device = await adapter.requestDevice();
 

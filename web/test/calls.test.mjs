@@ -17,6 +17,7 @@ class Speller {
   }
 
   async #alone(work) {
+    if (this.ended) await new Promise(() => {}); // a worker that was terminated does nothing more
     assert.ok(!this.busy, 'two steps at once');
     this.busy = true;
     this.steps += 1;
@@ -76,6 +77,7 @@ globalThis.Worker = class {
 
   terminate() {
     this.terminated = true;
+    this.engine.ended = true;
     for (const port of this.ports) port.close();
   }
 };

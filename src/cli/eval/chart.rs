@@ -175,3 +175,29 @@ impl Axis {
         format!("{value:.*}", self.decimals)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_round_ticks_around_its_values() {
+        for (low, high) in [(0.0, 4096.0), (2.4, 4.3), (0.0, 65536.0), (3.0, 3.0), (-0.001, 0.002), (2.9, 3.1)] {
+            let axis = Axis::new(low, high, 0, 800);
+            assert!(
+                axis.low <= low && axis.high >= high && (2..=11).contains(&axis.ticks.len()),
+                "{low} {high}: {:?}",
+                axis.ticks
+            );
+            assert_eq!((axis.pixel(axis.low), axis.pixel(axis.high)), (0, 800));
+            let labels: std::collections::HashSet<_> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
+            assert_eq!(labels.len(), axis.ticks.len(), "{labels:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_title_keeps_both_ends() {
+        assert_eq!(shortened("short", 10), "short");
+        assert_eq!(shortened("Per-token loss: /models/fox.gguf", 16), "Per-to...ox.gguf");
+    }
+}

@@ -191,3 +191,31 @@ impl DrawTarget for Raster {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_show_the_same_shapes() {
+        let red = [200, 0, 0];
+        let shapes = vec![
+            Shape::Box { at: [10, 10], size: [20, 10], color: red },
+            Shape::Line { points: vec![[0, 50], [99, 50]], width: 1, color: [0, 0, 200] },
+            // Over the edge: cut off.
+            Shape::Text { at: [95, 30], anchor: Anchor::Start, text: "a<b&c".into(), color: [0, 0, 0] },
+        ];
+        let drawing = Drawing { size: [100, 60], shapes };
+        let svg = drawing.to_svg();
+        assert!(svg.contains("fill=\"#c80000\"") && svg.contains("0,50 99,50") && svg.contains("a&lt;b&amp;c"), "{svg}");
+        let mut reader = png::Decoder::new(std::io::Cursor::new(drawing.to_png())).read_info().unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        assert_eq!((info.width, info.height, bytes.len()), (100, 60, 18_000));
+        let pixel = |x: usize, y: usize| &bytes[(y * 100 + x) * 3..][..3];
+        assert_eq!((pixel(10, 10), pixel(29, 19), pixel(30, 19)), (&red[..], &red[..], &[255; 3][..]));
+        assert_eq!(pixel(50, 50), [0, 0, 200]);
+        assert!((95..100).any(|x| (20..40).any(|y| pixel(x, y) == [0, 0, 0])), "the text has ink");
+    }
+}

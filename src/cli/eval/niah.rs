@@ -16,7 +16,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use kitfox::model::Config;
 use kitfox::session::generate::check_ids;
-use kitfox::session::load::DEFAULT_CONTEXT;
+use kitfox::session::load::{DEFAULT_CONTEXT, MAX_CONTEXT};
 use kitfox::session::{KvType, LoadOptions, Model, Sampler, SamplerOptions};
 use kitfox::text::TextStream;
 use kitfox::{Error, Result};
@@ -90,14 +90,15 @@ pub fn run(arguments: &Arguments) -> Done {
         }
     };
     let longest = lengths.iter().copied().max().unwrap_or_else(|| unreachable!("the parser wants one"));
+    if longest > MAX_CONTEXT - ANSWER_TOKENS {
+        return Err(Error::argument("lengths", format!("at most {} tokens", MAX_CONTEXT - ANSWER_TOKENS), longest).into());
+    }
     let kv: KvType = arguments.kv.into();
-    let load = LoadOptions { context: Some(longest.saturating_add(ANSWER_TOKENS)), kv, ..LoadOptions::default() };
+    let load = LoadOptions { context: Some(longest + ANSWER_TOKENS), kv, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval niah"), load)?;
     let parts = Parts::new(&model, hay.as_deref().unwrap_or(HAY))?;
     let trials = trials(arguments, &lengths);
-    for trial in &trials {
-        parts.prompt(&model, trial)?;
-    }
+    let prompts = trials.iter().map(|trial| parts.prompt(trial, &needle(&model, trial)?)).collect::<Result<Vec<_>>>()?;
     let options = json!({
         "lengths": lengths, "depths": arguments.depths, "trials": arguments.trials, "seed": arguments.seed,
         "kv": format!("{kv:?}"), "hay": hash(&parts.hay),
@@ -106,12 +107,11 @@ pub fn run(arguments: &Arguments) -> Done {
     source::say_note(&model);
     let bar = tokens_bar("needle in a haystack", trials.iter().map(|trial| trial.length).sum());
     let (mut rows, mut found) = (Vec::new(), Vec::new());
-    for (step, trial) in trials.iter().enumerate() {
+    for (step, (trial, prompt)) in trials.iter().zip(&prompts).enumerate() {
         let row = match done.get(step) {
             Some(row) => row.clone(),
             None => {
-                let prompt = parts.prompt(&model, trial)?;
-                let row = trial.row(&answer(&mut model, &prompt, &bar)?);
+                let row = trial.row(&answer(&mut model, prompt, &bar)?);
                 journal.push(&row)?;
                 row
             }
@@ -192,11 +192,14 @@ impl Trial {
 impl Parts {
     fn new(model: &Model, hay: &str) -> Result<Self> {
         let tokenizer = model.tokenizer("eval niah")?;
-        let hay = tokenizer.encode(&format!(" {}", hay.trim()))?;
-        check_ids("file", &hay, model.vocab())?;
-        if hay.is_empty() {
+        if hay.trim().is_empty() {
             return Err(Error::argument("file", "text", "an empty text"));
         }
+        let hay = tokenizer.encode(&format!(" {}", hay.trim()))?;
+        if hay.is_empty() {
+            return Err(Error::argument("file", "text that the vocabulary can spell", "text of no token"));
+        }
+        check_ids("file", &hay, model.vocab())?;
         let ends = hay.iter().map(|id| Ok(tokenizer.decode(&[*id])?.ends_with(['.', '!', '?']))).collect::<Result<_>>()?;
         let question = tokenizer.encode(QUESTION)?;
         check_ids("question", &question, model.vocab())?;
@@ -204,9 +207,7 @@ impl Parts {
     }
 
     /// The ids of a trial's prompt: exactly its length.
-    fn prompt(&self, model: &Model, trial: &Trial) -> Result<Vec<u32>> {
-        let needle = model.tokenizer("eval niah")?.encode(&format!("{QUESTION} {}.", trial.number))?;
-        check_ids("needle", &needle, model.vocab())?;
+    fn prompt(&self, trial: &Trial, needle: &[u32]) -> Result<Vec<u32>> {
         let n_fixed = usize::from(self.bos.is_some()) + needle.len() + self.question.len();
         let Some(n_hay) = trial.length.checked_sub(n_fixed) else {
             return Err(Error::argument("lengths", format!("at least {n_fixed} tokens (needle and question)"), trial.length));
@@ -226,6 +227,13 @@ impl Parts {
         let ends_before = |n: &usize| *n == 0 || self.ends[(n - 1) % self.hay.len()];
         (0..=n).rev().take(self.hay.len()).find(ends_before).unwrap_or(n)
     }
+}
+
+/// The ids of a trial's needle.
+fn needle(model: &Model, trial: &Trial) -> Result<Vec<u32>> {
+    let needle = model.tokenizer("eval niah")?.encode(&format!("{QUESTION} {}.", trial.number))?;
+    check_ids("needle", &needle, model.vocab())?;
+    Ok(needle)
 }
 
 /// What greedy decoding writes after the prompt, up to the first character behind a number of five digits.
@@ -271,5 +279,51 @@ fn map(model: &Model, arguments: &Arguments, lengths: &[usize], found: &[bool]) 
         columns: lengths.iter().map(usize::to_string).collect(),
         rows: arguments.depths.iter().map(|depth| format!("{depth}%")).collect(),
         shares: (0..n_depths).flat_map(|depth| (0..lengths.len()).map(move |length| share(length, depth))).collect(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// Sentences of ten tokens: 10, 11, .. 19.
+    fn parts() -> Parts {
+        let hay: Vec<u32> = (10..20).collect();
+        Parts { bos: Some(1), ends: hay.iter().map(|id| *id == 19).collect(), hay, question: vec![2, 3] }
+    }
+
+    #[test]
+    fn a_prompt_has_its_length_and_its_needle_at_the_end_of_a_sentence_before_its_depth() {
+        let needle = [2, 3, 4, 5];
+        for (length, depth, at) in [(107, 0, 0), (107, 100, 100), (107, 55, 50), (107, 50, 50), (17, 99, 0), (7, 50, 0)] {
+            let ids = parts().prompt(&Trial { length, depth, trial: 0, number: 12345 }, &needle).unwrap();
+            assert_eq!(ids.len(), length);
+            assert_eq!((ids[0], &ids[1 + at..5 + at], &ids[length - 2..]), (1, &needle[..], &[2, 3][..]), "{length}, {depth}");
+            let hay: Vec<u32> = [&ids[1..1 + at], &ids[5 + at..length - 2]].concat();
+            assert!(hay.iter().zip((10..20).cycle()).all(|(id, expected)| *id == expected));
+        }
+        let error = parts().prompt(&Trial { length: 6, depth: 0, trial: 0, number: 12345 }, &needle).unwrap_err();
+        assert!(error.to_string().contains("lengths: expected at least 7"), "{error}");
+    }
+
+    #[test]
+    fn found_is_exactly_the_number_and_a_row_says_so_again() {
+        let trial = Trial { length: 100, depth: 50, trial: 3, number: 12345 };
+        for (answer, found) in [
+            (" 12345.", true),
+            ("\n12345", true),
+            (" 123456", false),
+            (" 1234", false),
+            ("x 12345", false),
+            ("12345 \"a\",1", true),
+        ] {
+            let row = trial.row(answer);
+            assert!(row.starts_with("100,50,3,12345,\"") && row.lines().count() == 1, "{row}");
+            assert_eq!(trial.outcome(&row), Some(found), "{row}");
+        }
+        for row in ["", "100,50,3,12346,\"\",1", "100,50,3,12345,\"\",2", "100,50,3,12345,1"] {
+            assert_eq!(trial.outcome(row), None, "{row}");
+        }
     }
 }

@@ -36,10 +36,10 @@ impl Gates {
     }
 }
 
-/// Page ids that are a permutation, another one in each layer: `[max_pages, n_layers, n_heads]`.
+/// Page ids that are a permutation, another one in each layer: `[max_pages, n_layers, n_kv_heads]`.
 pub fn scrambled_pages(heads: &Heads, max_pages: usize) -> Vec<u32> {
-    let Heads { n_heads, n_layers, .. } = *heads;
-    let mut table = vec![0; max_pages * n_layers * n_heads];
+    let Heads { n_kv_heads, n_layers, .. } = *heads;
+    let mut table = vec![0; max_pages * n_layers * n_kv_heads];
     for layer in 0..n_layers {
         let mut ids: Vec<u32> = (0..n_pages(heads, max_pages) as u32).collect();
         let draws = inputs::floats(91 + layer as u32, ids.len(), 1.0);
@@ -47,8 +47,8 @@ pub fn scrambled_pages(heads: &Heads, max_pages: usize) -> Vec<u32> {
             ids.swap(ix, ((unit + 1.0) / 2.0 * (ix + 1) as f32) as usize % (ix + 1));
         }
         for page in 0..max_pages {
-            for head in 0..n_heads {
-                table[(page * n_layers + layer) * n_heads + head] = ids[page * n_heads + head];
+            for head in 0..n_kv_heads {
+                table[(page * n_layers + layer) * n_kv_heads + head] = ids[page * n_kv_heads + head];
             }
         }
     }
@@ -57,7 +57,7 @@ pub fn scrambled_pages(heads: &Heads, max_pages: usize) -> Vec<u32> {
 
 /// Pages of a layer's pools: one more than are in the table.
 pub fn n_pages(heads: &Heads, max_pages: usize) -> usize {
-    max_pages * heads.n_heads + 1
+    max_pages * heads.n_kv_heads + 1
 }
 
 /// A program with one layer's pages and some history in them; kernels add their own buffers.
@@ -79,31 +79,32 @@ impl Fixture {
     /// guards, NaNs that spread to everything that reads them.
     pub fn new(heads: Heads, f16: bool, gates: Gates, history: usize, positions: usize) -> Self {
         let max_pages = positions.div_ceil(PAGE);
-        let rows = n_pages(&heads, max_pages) * PAGE;
+        let (n_pages, group) = (n_pages(&heads, max_pages), heads.group());
         let mut program = Program::default();
-        let pool_words = rows * Kv::row_words(heads.head_dim, f16);
+        let pool_words = n_pages * PAGE * Kv::row_words(heads.head_dim, f16);
         let kv = Kv {
             k_pages: program.buffer("k_pages", pool_words, Role::State),
             v_pages: program.buffer("v_pages", pool_words, Role::State),
-            lam_pages: program.buffer("lam_pages", rows * 2, Role::State),
-            page_table: program.buffer("page_table", max_pages * heads.n_layers * heads.n_heads, Role::Input),
+            lam_pages: program.buffer("lam_pages", n_pages * heads.lam_words(), Role::State),
+            page_table: program.buffer("page_table", max_pages * heads.n_layers * heads.n_kv_heads, Role::Input),
             f16,
             max_pages,
+            window: None,
         };
         let table = scrambled_pages(&heads, max_pages);
         let (mut k, mut v) = (vec![GUARD; pool_words], vec![GUARD; pool_words]);
-        let mut lam = vec![GUARD; rows * 2];
+        let mut lam = vec![GUARD; n_pages * heads.lam_words()];
         for head in 0..heads.n_heads {
             let mut sum = gates.before();
             let units = inputs::floats(17 + head as u32, history, 1.0);
             for (position, unit) in units.into_iter().enumerate() {
-                let page = table[(position / PAGE * heads.n_layers + heads.layer) * heads.n_heads + head] as usize;
+                let page = table[(position / PAGE * heads.n_layers + heads.layer) * heads.n_kv_heads + head / group] as usize;
                 let slot = page * PAGE + position % PAGE;
-                let seed = (head * positions + position) as u32;
+                let seed = (head / group * positions + position) as u32;
                 write_row(&mut k, slot, &inputs::floats(2 * seed + 1001, heads.head_dim, 2.0), f16);
                 write_row(&mut v, slot, &inputs::floats(2 * seed + 1002, heads.head_dim, 2.0), f16);
                 sum += lambda::forgotten(f64::from(gates.z(unit)));
-                lambda::write(&mut lam, slot, sum);
+                lambda::write(&mut lam, (page * group + head % group) * PAGE + position % PAGE, sum);
             }
         }
         let contents = vec![(kv.k_pages, k), (kv.v_pages, v), (kv.lam_pages, lam), (kv.page_table, table)];
@@ -125,22 +126,24 @@ impl Fixture {
 
     /// A stacked projection with every column there is, of `tokens` tokens, its gates as the case says.
     pub fn proj(&mut self, tokens: usize) -> (BufferId, Proj) {
-        let (d, n_heads) = (self.heads.d(), self.heads.n_heads);
+        let Heads { n_heads, n_kv_heads, .. } = self.heads;
+        let (d, kv) = (self.heads.d(), self.heads.kv_width());
+        let gates_at = 2 * (d + kv);
         let columns = Proj {
-            stride: 4 * d + 3 * n_heads,
+            stride: gates_at + n_heads + 2 * n_kv_heads,
             q: 0,
             k: d,
-            v: 2 * d,
-            gate: Some(3 * d),
-            f: Some(4 * d),
-            k_shift: Some(4 * d + n_heads),
-            v_shift: Some(4 * d + 2 * n_heads),
+            v: d + kv,
+            gate: Some(d + 2 * kv),
+            f: Some(gates_at),
+            k_shift: Some(gates_at + n_heads),
+            v_shift: Some(gates_at + n_heads + n_kv_heads),
         };
         let proj = self.floats("proj", tokens * columns.stride, 2.0);
         let gates = self.gates;
         if let Some((_, words)) = self.contents.last_mut() {
             for row in words.chunks_exact_mut(columns.stride) {
-                for z in &mut row[4 * d..4 * d + n_heads] {
+                for z in &mut row[gates_at..gates_at + n_heads] {
                     *z = gates.z(f32::from_bits(*z) / 2.0).to_bits();
                 }
             }
@@ -148,17 +151,26 @@ impl Fixture {
         (proj, columns)
     }
 
-    /// Every vector there is; the biases of the gates are small.
-    pub fn vectors(&mut self) -> Vectors {
-        let (d, n_heads) = (self.heads.d(), self.heads.n_heads);
-        let buffer = self.floats("vectors", 3 * d + n_heads, 1.5);
-        let bias = 2 * d;
+    /// Every vector there is, with rotations for `positions`; the biases of the gates are small.
+    pub fn vectors(&mut self, positions: usize) -> Vectors {
+        let (d, kv, n_heads) = (self.heads.d(), self.heads.kv_width(), self.heads.n_heads);
+        let (bias, rope) = (d + kv, 2 * d + kv + n_heads);
+        let buffer = self.floats("vectors", rope + positions * self.heads.head_dim, 1.5);
         if let Some((_, words)) = self.contents.last_mut() {
             for word in &mut words[bias..bias + n_heads] {
                 *word = (f32::from_bits(*word) / 10.0).to_bits();
             }
+            let angles = words[rope..].chunks_exact_mut(self.heads.head_dim).flat_map(|row| {
+                let (cos, sin) = row.split_at_mut(row.len() / 2);
+                cos.iter_mut().zip(sin)
+            });
+            for (cos, sin) in angles {
+                let (y, x) = f64::from(2.0 * f32::from_bits(*cos)).sin_cos();
+                (*cos, *sin) = ((x as f32).to_bits(), (y as f32).to_bits());
+            }
         }
-        Vectors { buffer, q_norm: Some(0), k_norm: Some(d), f_bias: Some(bias), out_norm: Some(bias + n_heads) }
+        let (k_norm, f_bias, out_norm, rope) = (Some(d), Some(bias), Some(bias + n_heads), Some(rope));
+        Vectors { buffer, q_norm: Some(0), k_norm, f_bias, out_norm, rope }
     }
 
     /// All of a buffer `[tokens, d]`.

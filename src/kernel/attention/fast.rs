@@ -24,16 +24,46 @@ struct Cache<'a> {
     lam: &'a [u32],
     h: usize,
     is_f16: bool,
+    /// Query heads that share a key head.
+    group: usize,
+    /// Keys that a query sees.
+    window: usize,
+}
+
+/// A page as one query head sees it: row of its first key, entry of its first Λ.
+#[derive(Clone, Copy)]
+struct Page {
+    slot: usize,
+    lam_slot: usize,
+}
+
+impl Cache<'_> {
+    fn page(&self, pages: &Pages<'_>, page: usize, head: usize) -> Page {
+        let (slot, lam_slot) = (pages.slot(page * PAGE, head / self.group), pages.lam_slot(page * PAGE, head, self.group));
+        Page { slot, lam_slot }
+    }
+
+    /// Λ of some keys of a page.
+    fn lams(&self, page: Page, keys: std::ops::Range<usize>) -> Vec<u64> {
+        keys.map(|key| lambda::read(self.lam, page.lam_slot + key)).collect()
+    }
+
+    /// The first key that the query at a position sees.
+    fn oldest(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window)
+    }
 }
 
 /// `attn_prefill`.
 pub fn prefill(args: &mut Args<'_>) {
-    let [q_stride, q_column, n_heads] = ["q_stride", "q_column", "n_heads"].map(|name| args.param(name));
+    let [q_stride, q_column, group] = ["q_stride", "q_column", "group"].map(|name| args.param(name));
+    let (n_heads, window) = (args.param("n_kv_heads") * group, args.param("window"));
     let (h, scale, is_f16) = (args.constant("HEAD_DIM"), args.param_f32("scale"), args.has("KV_F16"));
     let (pos, n_tokens) = (args.step.pos as usize, args.step.n_tokens as usize);
     let pages = Pages::new(args);
     let (q, o) = (&*args.take_f32("q"), args.take_f32("o"));
-    let cache = Cache { k: args.take("k_pages"), v: args.take("v_pages"), lam: args.take("lam_pages"), h, is_f16 };
+    let [k, v, lam] = ["k_pages", "v_pages", "lam_pages"].map(|name| &*args.take(name));
+    let cache = Cache { k, v, lam, h, is_f16, group, window };
     let n_tiles = n_tokens.div_ceil(TILE);
     let tiles = map_ranges(n_heads * n_tiles, 1, |range| {
         let (head, first) = (range.start / n_tiles, range.start % n_tiles * TILE);
@@ -61,16 +91,17 @@ fn tile(cache: &Cache<'_>, pages: &Pages<'_>, head: usize, first: usize, rows: &
             queries[ix / ROWS * h + c][ix % ROWS] = q * scale;
         }
     }
-    let lams: Vec<u64> = (0..rows.len()).map(|ix| lambda::read(cache.lam, pages.slot(first + ix, head))).collect();
+    let lams: Vec<u64> =
+        (first..first + rows.len()).map(|i| lambda::read(cache.lam, pages.lam_slot(i, head, cache.group))).collect();
     let mut sums = vec![0.0; n_blocks * ROWS * h];
     let (mut tops, mut totals) = (vec![LOWEST as f32; n_blocks * ROWS], vec![0.0; n_blocks * ROWS]);
     let (mut keys, mut values) = (vec![0.0; h * PAGE], vec![0.0; PAGE * h]);
     let n_keys = first + rows.len();
-    for page in 0..n_keys.div_ceil(PAGE) {
-        let slot = pages.slot(page * PAGE, head);
+    for page in cache.oldest(first) / PAGE..n_keys.div_ceil(PAGE) {
+        let here = cache.page(pages, page, head);
         let n_seen = (n_keys - page * PAGE).min(PAGE);
-        unpack(cache, slot, n_seen, &mut keys, &mut values);
-        let page_lams: Vec<u64> = (slot..slot + n_seen).map(|slot| lambda::read(cache.lam, slot)).collect();
+        unpack(cache, here.slot, n_seen, &mut keys, &mut values);
+        let page_lams = cache.lams(here, 0..n_seen);
         for (block, a) in queries.chunks_exact(h).enumerate() {
             let mut scores = [[0.0; PAGE]; ROWS];
             for column in (0..PAGE).step_by(COLUMNS) {
@@ -84,16 +115,24 @@ fn tile(cache: &Cache<'_>, pages: &Pages<'_>, head: usize, first: usize, rows: &
                 let ix = block * ROWS + r;
                 let Some(lam) = lams.get(ix) else { continue };
                 let seen = (first + ix + 1).saturating_sub(page * PAGE).min(n_seen);
-                let high = forget(&mut scores[..seen], *lam, &page_lams);
+                let unseen = cache.oldest(first + ix).saturating_sub(page * PAGE).min(seen);
+                if unseen == seen {
+                    continue;
+                }
+                let high = forget(&mut scores[unseen..seen], *lam, &page_lams[unseen..seen]);
                 if high - tops[ix] < NEGLIGIBLE {
                     continue;
                 }
                 any = true;
                 let top = tops[ix].max(high);
                 fades[r] = exp(tops[ix] - top);
-                scores[seen..].fill(LOWEST as f32);
+                for masked in [0..unseen, seen..PAGE] {
+                    scores[masked].fill(LOWEST as f32);
+                }
                 scores.iter_mut().for_each(|score| *score = exp(*score - top));
-                scores[seen..].fill(0.0);
+                for masked in [0..unseen, seen..PAGE] {
+                    scores[masked].fill(0.0);
+                }
                 totals[ix] = totals[ix] * fades[r] + scores.iter().sum::<f32>();
                 tops[ix] = top;
                 for (weight, p) in weights.iter_mut().zip(scores) {
@@ -197,8 +236,10 @@ fn exp(x: f32) -> f32 {
 
 /// `attn_decode`.
 pub fn decode(args: &mut Args<'_>) {
-    let (h, n_heads, is_f16) = (args.constant("HEAD_DIM"), args.param("n_heads"), args.has("KV_F16"));
+    let (h, is_f16) = (args.constant("HEAD_DIM"), args.has("KV_F16"));
+    let (group, window) = (args.param("group"), args.param("window"));
     let mut prologue = Prologue::new(args);
+    let n_heads = prologue.n_heads(args);
     let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
     let partials = args.take_f32("partials");
     let queries: Vec<(Vec<f32>, u64)> = (0..n_heads)
@@ -206,15 +247,17 @@ pub fn decode(args: &mut Args<'_>) {
         .map(|(query, lam)| (query.into_iter().map(|q| q as f32).collect(), lam))
         .collect();
     let pages = prologue.pages();
-    let cache = Cache { k: k_pages, v: v_pages, lam: lam_pages, h, is_f16 };
+    let cache = Cache { k: k_pages, v: v_pages, lam: lam_pages, h, is_f16, group, window };
     let (n_splits, per_split) = (args.step.n_splits as usize, args.step.pages_per_split as usize);
     let n_keys = args.step.pos as usize + 1;
+    let (first_page, oldest) = (args.step.first_page as usize, cache.oldest(n_keys - 1));
     let rows = map_ranges(n_heads * n_splits, 1, |range| {
         let (head, split) = (range.start / n_splits, range.start % n_splits);
-        let end = ((split + 1) * per_split).min(n_keys.div_ceil(PAGE));
-        let slots = (split * per_split..end).map(|page| (pages.slot(page * PAGE, head), (n_keys - page * PAGE).min(PAGE)));
+        let first = first_page + split * per_split;
+        let end = (first + per_split).min(n_keys.div_ceil(PAGE));
+        let keys = |page: usize| oldest.saturating_sub(page * PAGE)..(n_keys - page * PAGE).min(PAGE);
         let (query, lam) = &queries[head];
-        partial(&cache, query, *lam, slots)
+        partial(&cache, query, *lam, (first..end).map(|page| (cache.page(pages, page, head), keys(page))))
     });
     for (ix, row) in rows.iter().enumerate() {
         let at = (ix / n_splits * MAX_SPLITS + ix % n_splits) * (PARTIAL_HEAD + h);
@@ -222,21 +265,21 @@ pub fn decode(args: &mut Args<'_>) {
     }
 }
 
-/// Maximum, Σ p and Σ p·v of one query over pages (first row, keys).
-fn partial(cache: &Cache<'_>, query: &[f32], lam: u64, pages: impl Iterator<Item = (usize, usize)>) -> Vec<f32> {
+/// Maximum, Σ p and Σ p·v of one query over some keys of each page.
+fn partial(cache: &Cache<'_>, query: &[f32], lam: u64, pages: impl Iterator<Item = (Page, std::ops::Range<usize>)>) -> Vec<f32> {
     let h = cache.h;
     let (mut top, mut total) = (LOWEST as f32, 0.0);
     let mut row = vec![0.0; h];
     let mut out = vec![0.0; PARTIAL_HEAD + h];
-    for (slot, n_keys) in pages {
+    for (page, keys) in pages {
         let mut scores = [0.0; PAGE];
-        let scores = &mut scores[..n_keys];
+        let scores = &mut scores[keys.clone()];
+        let first = page.slot + keys.start;
         for (key, score) in scores.iter_mut().enumerate() {
-            unpack_row(cache.k, slot + key, cache.is_f16, &mut row);
+            unpack_row(cache.k, first + key, cache.is_f16, &mut row);
             *score = dot(query, &row);
         }
-        let lams: Vec<u64> = (slot..slot + n_keys).map(|slot| lambda::read(cache.lam, slot)).collect();
-        let high = forget(scores, lam, &lams);
+        let high = forget(scores, lam, &cache.lams(page, keys));
         if high - top < NEGLIGIBLE {
             continue;
         }
@@ -248,7 +291,7 @@ fn partial(cache: &Cache<'_>, query: &[f32], lam: u64, pages: impl Iterator<Item
         let sums = &mut out[PARTIAL_HEAD..];
         sums.iter_mut().for_each(|sum| *sum *= fade);
         for (key, p) in scores.iter().enumerate() {
-            unpack_row(cache.v, slot + key, cache.is_f16, &mut row);
+            unpack_row(cache.v, first + key, cache.is_f16, &mut row);
             for (sum, v) in sums.iter_mut().zip(&row) {
                 *sum += p * v;
             }

@@ -7,26 +7,34 @@ use half::f16;
 /// The page table of one layer.
 pub(in crate::kernel) struct Pages<'a> {
     table: &'a [u32],
-    n_heads: usize,
+    n_kv_heads: usize,
     n_layers: usize,
     layer: usize,
 }
 
 impl<'a> Pages<'a> {
-    /// From the binding `page_table` and the params `n_heads`, `n_layers`, `layer`.
+    /// From the binding `page_table` and the params `n_kv_heads`, `n_layers`, `layer`.
     pub fn new(args: &mut Args<'a>) -> Self {
         Self {
             table: args.take("page_table"),
-            n_heads: args.param("n_heads"),
+            n_kv_heads: args.param("n_kv_heads"),
             n_layers: args.param("n_layers"),
             layer: args.param("layer"),
         }
     }
 
-    /// Row of a position in the pools `[pages · 64, ...]`.
-    pub fn slot(&self, position: usize, head: usize) -> usize {
-        let page = self.table[(position / PAGE * self.n_layers + self.layer) * self.n_heads + head] as usize;
-        page * PAGE + position % PAGE
+    fn page(&self, position: usize, kv_head: usize) -> usize {
+        self.table[(position / PAGE * self.n_layers + self.layer) * self.n_kv_heads + kv_head] as usize
+    }
+
+    /// Row of a position in the pools of keys and values `[pages · 64, ...]`.
+    pub fn slot(&self, position: usize, kv_head: usize) -> usize {
+        self.page(position, kv_head) * PAGE + position % PAGE
+    }
+
+    /// Entry of a position in the pool of Λ `[pages, group, 64]`, by query head.
+    pub fn lam_slot(&self, position: usize, head: usize, group: usize) -> usize {
+        (self.page(position, head / group) * group + head % group) * PAGE + position % PAGE
     }
 }
 

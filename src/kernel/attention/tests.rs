@@ -6,7 +6,7 @@ use crate::graph::{BufferId, GraphId, Program, Step, cpu};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::rms_norm::{self, RmsNorm};
-use crate::kernel::{attn_prefill, forget_gate, kv_append, output_gate, token_shift};
+use crate::kernel::{attn_prefill, forget_gate, kv_append, output_gate, rope, token_shift};
 
 const EPS: f32 = 1e-6;
 const N_TOKENS: usize = 150;
@@ -25,14 +25,16 @@ struct Layer {
     state: [BufferId; 3],
     contents: Vec<(BufferId, Vec<u32>)>,
     inputs: Vec<f32>,
+    window: Option<usize>,
 }
 
-fn layer(head_dim: usize, f16: bool) -> Layer {
-    let heads = Heads { n_heads: 2, head_dim, n_layers: 3, layer: 1 };
+fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Layer {
+    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: 1 };
     let mut fixture = Fixture::new(heads, f16, Gates::Soft, 0, N_TOKENS);
+    fixture.kv.window = window;
     let (proj, columns) = fixture.proj(N_TOKENS);
-    let (kv, vectors) = (fixture.kv, fixture.vectors());
-    let d = heads.d();
+    let (kv, vectors) = (fixture.kv, fixture.vectors(N_TOKENS));
+    let (d, kv_width) = (heads.d(), heads.kv_width());
     let shift_rows = fixture.output("shift rows", heads.shift_words());
     let partials = fixture.output("partials", heads.partial_words());
     let [q, k, v] = ["q", "k", "v"].map(|name| fixture.output(name, N_TOKENS * d));
@@ -46,20 +48,23 @@ fn layer(head_dim: usize, f16: bool) -> Layer {
     let rows = |buffer, stride, offset| rms_norm::Rows { buffer, stride, offset };
     let weight = r.whole(vectors.buffer);
     let norms = [
-        (Some(rows(proj, columns.stride, columns.q)), q, vectors.q_norm),
-        (Some(rows(k_shifted, d, 0)), k, vectors.k_norm),
-        (None, o, vectors.out_norm),
+        (Some(rows(proj, columns.stride, columns.q)), q, vectors.q_norm, d),
+        (Some(rows(k_shifted, kv_width, 0)), k, vectors.k_norm, kv_width),
+        (None, o, vectors.out_norm, d),
     ];
-    let norm = |r: &mut _, (x, y, offset): (_, _, Option<usize>), eps| {
-        let (weight_offset, y) = (offset.unwrap(), rows(y, d, 0));
-        RmsNorm { x, y, weight, weight_offset, rows_per_token: heads.n_heads, width: head_dim, eps }.record(r);
+    let norm = |r: &mut _, (x, y, offset, width): (_, _, Option<usize>, usize), eps| {
+        let (weight_offset, y) = (offset.unwrap(), rows(y, width, 0));
+        RmsNorm { x, y, weight, weight_offset, rows_per_token: width / head_dim, width: head_dim, eps }.record(r);
     };
     norm(&mut r, norms[0], QK_NORM_EPS);
     norm(&mut r, norms[1], QK_NORM_EPS);
     forget_gate::record(&mut r, &heads, proj, &columns, &vectors, &kv);
-    let own = |buffer| Rows { buffer, stride: d, column: 0 };
-    kv_append::record(&mut r, &heads, &own(k), &own(v), &kv);
-    attn_prefill::record(&mut r, &heads, &own(q), &kv, o);
+    let own = |buffer, stride| Rows { buffer, stride, column: 0 };
+    let [q_rows, k_rows, v_rows] = [own(q, d), own(k, kv_width), own(v, kv_width)];
+    rope::record(&mut r, heads.n_heads, head_dim, &vectors, &q_rows);
+    rope::record(&mut r, heads.n_kv_heads, head_dim, &vectors, &k_rows);
+    kv_append::record(&mut r, &heads, &k_rows, &v_rows, &kv);
+    attn_prefill::record(&mut r, &heads, &q_rows, &kv, o);
     norm(&mut r, norms[2], EPS);
     output_gate::record(&mut r, &heads, proj, &columns, GateAct::Sigmoid, o);
     let prefill = r.finish();
@@ -77,7 +82,7 @@ fn layer(head_dim: usize, f16: bool) -> Layer {
     };
     let (weights, inputs) = (words(vectors.buffer), words(proj));
     let state = [kv.k_pages, kv.v_pages, kv.lam_pages];
-    Layer { program, prefill, decode, heads, proj, columns, vectors, weights, o, state, contents, inputs }
+    Layer { program, prefill, decode, heads, proj, columns, vectors, weights, o, state, contents, inputs, window }
 }
 
 impl Layer {
@@ -94,12 +99,21 @@ impl Layer {
             }
             executor.write(self.proj, 0, bytemuck::cast_slice(&self.inputs[pos * stride..(pos + n_tokens) * stride]));
             let pages_per_split = 1 + turn as u32 % 3;
-            let n_splits = ((pos / PAGE + 1) as u32).div_ceil(pages_per_split);
+            let first_page = ((pos + 1).saturating_sub(self.window.unwrap_or(usize::MAX)) / PAGE) as u32;
+            let n_splits = ((pos / PAGE + 1) as u32 - first_page).div_ceil(pages_per_split);
             assert!(n_splits as usize <= MAX_SPLITS);
             let [shift_in, shift_out] = [turn as u32 % 2, (turn as u32 + 1) % 2];
             let (pos_word, n_tokens_word) = (pos as u32, n_tokens as u32);
-            let step =
-                Step { pos: pos_word, n_tokens: n_tokens_word, n_splits, pages_per_split, shift_in, shift_out, pad: [0; 2] };
+            let step = Step {
+                pos: pos_word,
+                n_tokens: n_tokens_word,
+                n_splits,
+                pages_per_split,
+                shift_in,
+                shift_out,
+                first_page,
+                pad: 0,
+            };
             let graph = if n_tokens == 1 { self.decode } else { self.prefill };
             executor.replay(self.program.graph(graph), &step, true);
             o.extend(executor.read(self.o)[..n_tokens * d].iter().map(|word| f32::from_bits(*word)));
@@ -111,7 +125,7 @@ impl Layer {
     /// The same from its definition, in f64, with keys and values as they are.
     fn reference(&self) -> Vec<f64> {
         let Self { heads: Heads { n_heads, head_dim: h, .. }, columns, vectors, .. } = self;
-        let (h, n_heads) = (*h, *n_heads);
+        let (h, n_heads, group) = (*h, *n_heads, self.heads.group());
         let x = |t: usize, column: usize| f64::from(self.inputs[t * columns.stride + column]);
         let w = |offset: Option<usize>, ix: usize| f64::from(self.weights[offset.unwrap() + ix]);
         let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
@@ -124,6 +138,13 @@ impl Layer {
             let before = |c| if t == 0 { 0.0 } else { x(t - 1, c) };
             (column + head * h..column + (head + 1) * h).map(|c| alpha * before(c) + (1.0 - alpha) * x(t, c)).collect()
         };
+        let rotated = |x: Vec<f64>, t: usize| -> Vec<f64> {
+            let [cos, sin] = [0, h / 2].map(|half| move |c: usize| w(vectors.rope, t * h + half + c % (h / 2)));
+            let turned = |c: usize| {
+                if c < h / 2 { x[c] * cos(c) - x[c + h / 2] * sin(c) } else { x[c] * cos(c) + x[c - h / 2] * sin(c) }
+            };
+            (0..h).map(turned).collect()
+        };
         let mut o = vec![0.0; N_TOKENS * n_heads * h];
         for head in 0..n_heads {
             let mut lam = 0.0;
@@ -131,16 +152,20 @@ impl Layer {
             for t in 0..N_TOKENS {
                 lam += sigmoid(x(t, columns.f.unwrap() + head) + w(vectors.f_bias, head)).ln();
                 lams.push(lam);
-                keys.push(norm(shifted(t, head, columns.k, columns.k_shift), vectors.k_norm, head, 1e-5));
-                values.push(shifted(t, head, columns.v, columns.v_shift));
-                let q = norm((0..h).map(|c| x(t, columns.q + head * h + c)).collect(), vectors.q_norm, head, 1e-5);
+                let kv_head = head / group;
+                keys.push(rotated(norm(shifted(t, kv_head, columns.k, columns.k_shift), vectors.k_norm, kv_head, 1e-5), t));
+                values.push(shifted(t, kv_head, columns.v, columns.v_shift));
+                let q = (0..h).map(|c| x(t, columns.q + head * h + c)).collect();
+                let q = rotated(norm(q, vectors.q_norm, head, 1e-5), t);
+                let oldest = (t + 1).saturating_sub(self.window.unwrap_or(usize::MAX));
                 let score = |j: usize| {
                     let dot: f64 = q.iter().zip(&keys[j]).map(|(q, k): (&f64, &f64)| q * k).sum();
                     (dot / (h as f64).sqrt() + lam - lams[j]).exp()
                 };
-                let p: Vec<f64> = (0..=t).map(score).collect();
+                let p: Vec<f64> = (oldest..=t).map(score).collect();
                 let total: f64 = p.iter().sum();
-                let mean = |c: usize| p.iter().zip(&values).map(|(p, v): (&f64, &Vec<f64>)| p * v[c]).sum::<f64>() / total;
+                let mean =
+                    |c: usize| p.iter().zip(&values[oldest..]).map(|(p, v): (&f64, &Vec<f64>)| p * v[c]).sum::<f64>() / total;
                 let normed = norm((0..h).map(mean).collect(), vectors.out_norm, head, EPS);
                 for (c, normed) in normed.into_iter().enumerate() {
                     let gate = sigmoid(x(t, columns.gate.unwrap() + head * h + c));
@@ -159,14 +184,18 @@ fn largest_difference(got: &[f32], want: &[f64]) -> f64 {
 
 #[test]
 fn chunks_of_any_size_and_single_tokens_give_the_reference() {
-    for head_dim in Heads::HEAD_DIMS {
-        let layer = layer(head_dim, false);
+    let plain = Heads::HEAD_DIMS.map(|head_dim| (head_dim, 1, None));
+    for (head_dim, group, window) in plain.into_iter().chain([(24, 3, Some(1)), (48, 2, Some(70)), (80, 1, Some(3))]) {
+        let layer = layer(head_dim, false, group, window);
         let want = layer.reference();
         for fast in [false, true] {
             for sizes in [&[N_TOKENS][..], &[1], &[7], &[64, 1, 5], &[1, 1, 100]] {
                 // An f32 chain of norms, scores and norms again, of numbers up to 4.
                 let off = largest_difference(&layer.run(fast, sizes).0, &want);
-                assert!(off < 2e-5, "head_dim {head_dim}, fast {fast}, chunks {sizes:?}: off by {off:.1e}");
+                assert!(
+                    off < 2e-5,
+                    "head_dim {head_dim}, group {group}, window {window:?}, fast {fast}, chunks {sizes:?}: off by {off:.1e}"
+                );
             }
         }
     }
@@ -175,7 +204,7 @@ fn chunks_of_any_size_and_single_tokens_give_the_reference() {
 #[test]
 fn chunks_of_any_size_leave_the_same_state() {
     for f16 in [true, false] {
-        let layer = layer(32, f16);
+        let layer = layer(32, f16, 2, None);
         let (one_shot, state) = layer.run(false, &[N_TOKENS]);
         for sizes in [&[7][..], &[64], &[100, 3]] {
             let (o, chunked) = layer.run(false, sizes);
@@ -192,7 +221,7 @@ fn chunks_of_any_size_leave_the_same_state() {
 
 #[test]
 fn the_fixture_scrambles_pages() {
-    let heads = Heads { n_heads: 3, head_dim: 16, n_layers: 2, layer: 1 };
+    let heads = Heads { n_heads: 3, n_kv_heads: 3, head_dim: 16, n_layers: 2, layer: 1 };
     let table = super::cases::scrambled_pages(&heads, 4);
     for layer in 0..2 {
         let mut ids: Vec<u32> = (0..4).flat_map(|page| table[(page * 2 + layer) * 3..][..3].to_vec()).collect();

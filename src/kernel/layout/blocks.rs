@@ -73,8 +73,10 @@ impl Block for Q5_0 {
     fn split(block: &[u8], integers: &mut [u8], halves: &mut [u16]) {
         halves[0] = u16_at(block, 0);
         split_nibbles(&block[6..], integers);
-        for (at, integer) in integers.iter_mut().enumerate() {
-            *integer |= (block[2 + at / 8] >> (at % 8) & 1) << 4;
+        for (byte, integers) in block[2..6].iter().zip(integers.as_chunks_mut::<8>().0) {
+            for (bit, integer) in integers.iter_mut().enumerate() {
+                *integer |= (byte >> bit & 1) << 4;
+            }
         }
     }
 
@@ -141,14 +143,15 @@ impl Block for Q6_K {
     const HALVES: usize = 9;
     const ZERO: f32 = 32.0;
     // Of the size that real weights have: many d are subnormal.
-    const SAMPLE_SCALES: &'static [(usize, f32)] = &[(208, 1024.0)];
+    const SAMPLE_SCALES: &'static [(usize, f32)] = &[(208, 1280.0)];
 
     fn split(block: &[u8], integers: &mut [u8], halves: &mut [u16]) {
-        for (half, integers) in integers.chunks_exact_mut(128).enumerate() {
-            let (lower, upper) = (&block[half * 64..], &block[128 + half * 32..]);
-            for (at, integer) in integers.iter_mut().enumerate() {
-                let nibble = lower[at % 64] >> (at / 64 * 4) & 15;
-                *integer = nibble | (upper[at % 32] >> (at / 32 * 2) & 3) << 4;
+        for (half, integers) in integers.chunks_exact_mut(4 * RUN).enumerate() {
+            let (lower, upper) = (&block[64 * half..][..2 * RUN], &block[128 + RUN * half..][..RUN]);
+            for (run, integers) in integers.chunks_exact_mut(RUN).enumerate() {
+                for ((integer, lower), upper) in integers.iter_mut().zip(&lower[run % 2 * RUN..]).zip(upper) {
+                    *integer = lower >> (run / 2 * 4) & 15 | (upper >> (2 * run) & 3) << 4;
+                }
             }
         }
         halves[0] = u16_at(block, 208);
@@ -177,8 +180,10 @@ impl Block for TQ2_0 {
 
     fn split(block: &[u8], integers: &mut [u8], halves: &mut [u16]) {
         for (bytes, integers) in block.chunks_exact(RUN).zip(integers.chunks_exact_mut(4 * RUN)) {
-            for (at, integer) in integers.iter_mut().enumerate() {
-                *integer = bytes[at % RUN] >> (at / RUN * 2) & 3;
+            for (run, integers) in integers.chunks_exact_mut(RUN).enumerate() {
+                for (integer, byte) in integers.iter_mut().zip(bytes) {
+                    *integer = byte >> (2 * run) & 3;
+                }
             }
         }
         halves[0] = u16_at(block, 64);

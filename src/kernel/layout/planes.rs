@@ -9,10 +9,17 @@
 /// Integers of a run.
 pub const RUN: usize = 32;
 
-/// The planes of a `bits` wide integer, the lower bits first: bits, and words, of each.
-#[inline(always)] // `bits` is a constant of the caller
-fn planes(bits: usize) -> impl Iterator<Item = usize> {
-    [4, 2, 1].into_iter().filter(move |plane| bits & plane != 0)
+/// The planes, the lower bits first. Of b bits the planes are those p with `b & p != 0`.
+const PLANES: [usize; 3] = [4, 2, 1];
+
+/// Bits in the planes before `plane`, and also their words: 8 - 2p is the sum of the planes larger than p.
+const fn before(bits: usize, plane: usize) -> usize {
+    bits & (8 - 2 * plane)
+}
+
+/// The lowest `plane` bits.
+const fn mask(plane: usize) -> u32 {
+    (1 << plane) - 1
 }
 
 /// Appends a run: `bits` words.
@@ -25,18 +32,16 @@ pub fn pack(bits: usize, integers: &[u8; RUN], out: &mut Vec<u32>) {
         out.extend(quads);
         return;
     }
-    let mut below = 0;
-    for plane in planes(bits) {
-        let mask = 0x0101_0101 * ((1 << plane) - 1);
+    for plane in PLANES.into_iter().filter(|plane| bits & plane != 0) {
         let fields = 8 / plane;
         for word in 0..plane {
             let field = |at: usize| {
                 let field = word * fields + at;
-                (quads[field / 2 + field % 2 * 4] >> below & mask) << (at * plane)
+                let quad = quads[field / 2 + field % 2 * 4] >> before(bits, plane);
+                (quad & (0x0101_0101 * mask(plane))) << (at * plane)
             };
             out.push((0..fields).map(field).fold(0, |word, field| word | field));
         }
-        below += plane;
     }
 }
 
@@ -46,15 +51,11 @@ pub fn integer(bits: usize, words: &[u32], at: usize) -> i32 {
         return i32::from((words[at / 4] >> (at % 4 * 8)) as i8);
     }
     let (field, byte) = (at % 16 / 4 * 2 + at / 16, at % 4);
-    let (mut below, mut integer) = (0, 0);
-    for plane in planes(bits) {
-        let bit = field * plane;
-        // As many words as bits are below.
-        let bits = words[below + bit / 8] >> (byte * 8 + bit % 8) & ((1 << plane) - 1);
-        integer |= bits << below;
-        below += plane;
-    }
-    integer as i32
+    let part = |plane: usize| {
+        let (before, bit) = (before(bits, plane), field * plane);
+        (words[before + bit / 8] >> (byte * 8 + bit % 8) & mask(plane)) << before
+    };
+    PLANES.into_iter().filter(|plane| bits & plane != 0).map(part).sum::<u32>() as i32
 }
 
 /// A run in the order that SIMD finds: of four words all lowest fields, then all next ones. [`source`] says which they are.
@@ -70,23 +71,22 @@ pub fn arranged(bits: usize, words: &[u32]) -> [f32; RUN] {
         }
         return out;
     }
-    let mut integers = [0u32; RUN];
-    let mut below = 0;
-    for plane in planes(bits) {
-        // Fields 2j and 2j + 1 in the lowest bits of every byte of lane j.
-        let lanes: [u32; 4] = std::array::from_fn(|j| words[below + 2 * j * plane / 8] >> (2 * j * plane % 8));
-        for byte in 0..4 {
-            for half in 0..2 {
-                for j in 0..4 {
-                    let field = lanes[j] >> (8 * byte + plane * half) & ((1 << plane) - 1);
-                    integers[(2 * byte + half) * 4 + j] |= field << below;
-                }
-            }
+    // As in the shader: four integers of each half and j, one a byte. Written out, since not every loop is unrolled.
+    let word = |plane: usize, at: usize| if bits & plane == 0 { 0 } else { words[before(bits, plane) + at] };
+    let fours = [word(4, 0), word(4, 1), word(4, 2), word(4, 3)];
+    let twos = [word(2, 0), word(2, 0) >> 4, word(2, 1), word(2, 1) >> 4];
+    let ones = [word(1, 0), word(1, 0) >> 2, word(1, 0) >> 4, word(1, 0) >> 6];
+    let mut packed = [[0; 4]; 2];
+    for (half, packed) in packed.iter_mut().enumerate() {
+        for j in 0..4 {
+            let part = |word: u32, plane: usize| (word >> (half * plane) & (0x0101_0101 * mask(plane))) << before(bits, plane);
+            packed[j] = part(fours[j], 4) | part(twos[j], 2) | part(ones[j], 1);
         }
-        below += plane;
     }
-    for (out, integer) in out.iter_mut().zip(integers) {
-        *out = integer as i32 as f32;
+    for field in 0..8 {
+        for j in 0..4 {
+            out[field * 4 + j] = (packed[field % 2][j] >> (field / 2 * 8) & 255) as i32 as f32;
+        }
     }
     out
 }

@@ -1,6 +1,6 @@
 //! Every type at every edge, every flag alone and as the model combines them.
 
-use super::{Epilogue, Gates, MatVec, Norm};
+use super::{Bias, Epilogue, Gates, GluAct, MatVec, Norm};
 use crate::graph::{BufferId, Case, Compare, Expect, Program, Role, Step, Tolerance};
 use crate::kernel::inputs;
 use crate::kernel::layout::{self, WeightType};
@@ -17,13 +17,15 @@ struct Special {
     k: usize,
     norm: bool,
     n_gates: usize,
+    bias: bool,
     epilogue: Epilogue,
     /// 0: x is one row.
     tokens: usize,
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let plain = |ty, rows, k| Special { ty, rows, k, norm: false, n_gates: 0, epilogue: Epilogue::Store, tokens: 0 };
+    let plain = |ty, rows, k| Special { ty, rows, k, norm: false, n_gates: 0, bias: false, epilogue: Epilogue::Store, tokens: 0 };
+    let (silu, sigmoid) = (Epilogue::Glu(GluAct::Silu), Epilogue::Glu(GluAct::Sigmoid));
     let mut all = Vec::new();
     for ty in WeightType::ALL {
         // Narrow ones as narrow as the type allows.
@@ -41,9 +43,16 @@ pub(super) fn cases() -> Vec<Case> {
             all.push(Special { tokens: 3, norm: true, ..plain });
         }
         for (rows, k) in [(2, narrow(32)), (10, narrow(96)), (130, 512), (4102, 64)].into_iter().filter(fits) {
-            all.push(Special { epilogue: Epilogue::SwiGlu, ..plain(ty, rows, k) });
-            all.push(Special { epilogue: Epilogue::SwiGlu, norm: true, ..plain(ty, rows, k) });
+            all.push(Special { epilogue: silu, ..plain(ty, rows, k) });
+            all.push(Special { epilogue: silu, norm: true, ..plain(ty, rows, k) });
         }
+    }
+    // What does not mind the type.
+    for (rows, k) in [(6, 96), (130, 512)] {
+        let plain = plain(WeightType::F32, rows, k);
+        all.push(Special { norm: true, bias: true, n_gates: 2, ..plain });
+        all.push(Special { bias: true, epilogue: Epilogue::Residual, ..plain });
+        all.push(Special { epilogue: sigmoid, norm: true, ..plain });
     }
     // More workgroups than one axis has.
     all.push(plain(WeightType::Q4_0, 1_050_001, 32));
@@ -51,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn case(special: Special) -> Case {
-    let Special { ty, rows, k, norm, n_gates, epilogue, tokens } = special;
+    let Special { ty, rows, k, norm, n_gates, bias, epilogue, tokens } = special;
     let (out_offset, gates_offset) = (3, rows + 5);
     let x_words = (tokens + 1) * k;
     let mut program = Program::default();
@@ -65,11 +74,12 @@ fn case(special: Special) -> Case {
     let x = input(&mut program, "x", x_words, 1.0);
     let y = input(&mut program, "y", gates_offset + n_gates + 2, 1.0);
     let norm_weight = norm.then(|| input(&mut program, "norm_weight", k, 1.5));
+    let bias = bias.then(|| Bias { buffer: input(&mut program, "bias", rows + 9, 1.0), offset: 7 });
     let gates = (n_gates > 0).then(|| input(&mut program, "gates", n_gates * k, 0.1));
     let mut r = program.record("matvec");
     let norm = norm_weight.map(|weight| Norm { weight, eps: 1e-6 });
     let gates = gates.map(|weight| Gates { weight, n_gates, out_offset: gates_offset });
-    MatVec { part, x, y, out_offset, norm, gates, epilogue, last_row: tokens > 0 }.record(&mut r);
+    MatVec { part, x, y, out_offset, norm, gates, bias, epilogue, last_row: tokens > 0 }.record(&mut r);
     r.finish();
     Case {
         name: format!("{special:?}"),
