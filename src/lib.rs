@@ -31,3 +31,8 @@ pub mod text;
 pub mod web;
 
 pub use error::{Error, Result};
+
+/// The README's Rust example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

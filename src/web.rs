@@ -1,13 +1,14 @@
-//! The wasm surface: one class, `Engine`, that web/worker.ts drives. Nothing is decided here: options come in, pieces go out,
-//! errors become JavaScript `Error`s with the word of [`Error::code`] as their `code`.
+//! The wasm surface: two classes, `Engine` (a model) and `Layer`, that web/worker.ts drives. Nothing is decided here: options come
+//! in, pieces and numbers go out, errors become JavaScript `Error`s with the word of [`Error::code`] as their `code`.
 //!
-//! Every method that computes is async and does one step (a chunk of the prompt, a token), so that its caller can go through the
-//! event loop between two of them. A panic aborts: it is handed to the callback of [`on_panic`], because a future that has trapped
+//! Every method that computes is async and does one step (a chunk of tokens, a token, a layer), so that its caller can go through
+//! the event loop between two of them. A panic aborts: it is handed to the callback of [`on_panic`], because a future that has trapped
 //! settles no promise.
 
 use crate::format::{self, BoxFuture, Source};
+use crate::session::generate::check_ids;
 use crate::session::sampler::SamplerOptions;
-use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Generation, LoadOptions, Model};
+use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Generation, KvType, LoadOptions, Model};
 use crate::{Error, Result};
 use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
@@ -16,13 +17,17 @@ use std::pin::Pin;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+mod layer;
+
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
 /** Reads `n` bytes at an offset; fewer only at the end. Offsets do not fall. */
 export type Read = (at: number, n: number) => Promise<Uint8Array>;
 /** Bytes of weights in place, and in all. A throw ends the load. */
 export type OnProgress = (doneBytes: number, totalBytes: number) => void;
-export interface LoadOptions { device: 'auto' | 'gpu' | 'cpu'; context?: number | undefined }
+export interface LoadOptions {
+  device: 'auto' | 'gpu' | 'cpu'; context?: number | undefined; kv?: 'f16' | 'f32' | undefined; scores?: boolean | undefined;
+}
 export interface StartOptions {
   maxTokens: number; temperature?: number; topK?: number; topP?: number; minP?: number; repeatPenalty?: number; seed: number;
   stop: readonly string[];
@@ -51,6 +56,10 @@ extern "C" {
     fn device(this: &JsLoadOptions) -> String;
     #[wasm_bindgen(method, getter)]
     fn context(this: &JsLoadOptions) -> Option<f64>;
+    #[wasm_bindgen(method, getter)]
+    fn kv(this: &JsLoadOptions) -> Option<String>;
+    #[wasm_bindgen(method, getter)]
+    fn scores(this: &JsLoadOptions) -> Option<bool>;
 
     /// Options of [`Engine::start`].
     #[wasm_bindgen(typescript_type = "StartOptions")]
@@ -120,11 +129,19 @@ pub fn on_panic(callback: Function) {
     ON_PANIC.set(Some(callback));
 }
 
-/// A loaded model and at most one generation of it.
+/// A loaded model and at most one generation of it, or one list of ids whose logits are asked for.
 #[wasm_bindgen]
 pub struct Engine {
     model: Model,
     generation: Option<Generation>,
+    logits: Option<Logits>,
+}
+
+/// Ids, and how many of them were read.
+struct Logits {
+    ids: Vec<u32>,
+    n_read: usize,
+    decode: bool,
 }
 
 #[wasm_bindgen]
@@ -137,13 +154,19 @@ impl Engine {
         options: JsLoadOptions,
         on_progress: OnProgress,
     ) -> Result<Engine, JsValue> {
-        let device = match options.device().as_str() {
-            "auto" => DeviceChoice::Auto,
-            "gpu" => DeviceChoice::Gpu,
-            "cpu" => DeviceChoice::Cpu,
-            other => return Err(to_js(&Error::argument("device", "auto, gpu or cpu", other))),
+        let kv = match options.kv().as_deref() {
+            None => KvType::default(),
+            Some("f16") => KvType::F16,
+            Some("f32") => KvType::F32,
+            Some(other) => return Err(to_js(&Error::argument("kv", "f16 or f32", other))),
         };
-        let options = LoadOptions { device, context: options.context().map(|tokens| tokens as usize), ..LoadOptions::default() };
+        let options = LoadOptions {
+            device: device_choice(&options.device()).map_err(|error| to_js(&error))?,
+            context: options.context().map(|tokens| tokens as usize),
+            kv,
+            scores: options.scores().unwrap_or_default(),
+            ..LoadOptions::default()
+        };
         let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
         let model = async {
             let checkpoint = format::read(source).await?;
@@ -153,7 +176,7 @@ impl Engine {
             };
             Model::load(checkpoint, options, &mut progress).await
         };
-        Ok(Self { model: model.await.map_err(|error| to_js(&error))?, generation: None })
+        Ok(Self { model: model.await.map_err(|error| to_js(&error))?, generation: None, logits: None })
     }
 
     /// Begins a text; what is left of the one before is dropped.
@@ -174,7 +197,7 @@ impl Engine {
             stop: options.stop(),
             ..GenerateOptions::default()
         };
-        self.generation = None;
+        (self.generation, self.logits) = (None, None);
         self.generation = Some(Generation::new(&self.model, prompt, options).map_err(|error| to_js(&error))?);
         Ok(())
     }
@@ -201,6 +224,33 @@ impl Engine {
         Ok(out.unchecked_into())
     }
 
+    /// Begins a list of ids, nothing in front of it; with `decode`, token by token through the graph that generates.
+    #[wasm_bindgen(js_name = startLogits)]
+    pub fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
+        (self.generation, self.logits) = (None, None);
+        check_ids("ids", &ids, self.model.vocab()).map_err(|error| to_js(&error))?;
+        if ids.len() > self.model.context() {
+            return Err(to_js(&Error::ContextFull { needed: ids.len(), available: self.model.context() }));
+        }
+        self.model.reset();
+        self.logits = Some(Logits { ids, n_read: 0, decode });
+        Ok(())
+    }
+
+    /// Reads the next ids and gives the logits after each, row by row; none when all were read.
+    pub async fn logits(&mut self) -> Result<Vec<f32>, JsValue> {
+        let Some(Logits { ids, n_read, decode }) = &mut self.logits else { return Err(not_started()) };
+        let (start, most) = (*n_read, if *decode { 1 } else { self.model.chunk() });
+        let part = &ids[start..ids.len().min(start + most)];
+        *n_read += part.len();
+        let rows = match part {
+            [] => Ok(Vec::new()),
+            [id] if *decode => self.model.step(*id).await,
+            part => self.model.score(part).await,
+        };
+        rows.map_err(|error| to_js(&error))
+    }
+
     /// What is known of the model.
     pub fn info(&self) -> EngineInfo {
         let model = &self.model;
@@ -221,6 +271,15 @@ impl Engine {
 
 fn not_started() -> JsValue {
     to_js(&Error::argument("generation", "a call of start before", "none"))
+}
+
+fn device_choice(word: &str) -> Result<DeviceChoice> {
+    match word {
+        "auto" => Ok(DeviceChoice::Auto),
+        "gpu" => Ok(DeviceChoice::Gpu),
+        "cpu" => Ok(DeviceChoice::Cpu),
+        other => Err(Error::argument("device", "auto, gpu or cpu", other)),
+    }
 }
 
 /// A file behind a JavaScript function.

@@ -207,6 +207,17 @@ fn a_layer_comes_back_from_gguf_as_it_was() {
     }
 }
 
+/// The file that the browser tests read is what is written; `KITFOX_WRITE_FIXTURES=1` writes it anew.
+#[test]
+fn the_fixture_in_gguf_is_what_is_written() {
+    let (case, bytes) = (CASES[2], written(&golden(CASES[2]).layer()));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/golden_layer/{}.gguf", case.0));
+    if std::env::var_os("KITFOX_WRITE_FIXTURES").is_some() {
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    assert!(std::fs::read(&path).unwrap() == bytes, "{} is another file", path.display());
+}
+
 /// Rows of any width, in blocks of 256.
 #[test]
 fn ternary_rows_of_any_width_come_back() {

@@ -1,11 +1,11 @@
 /** The page's end of the protocol: one worker, its calls by number, and what ends them all. */
 
 import { KitfoxError, aborted } from './errors.js';
-import type { Info, LoadOptions } from './options.js';
-import type { LoadMessage, ToPage, ToWorker } from './protocol.js';
+import type { LoadOptions } from './options.js';
+import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
 
 /** What the worker says of a call: all its messages after the load. */
-export type CallMessage = Extract<ToPage, { call: number }>;
+export type CallMessage = Extract<ToPage<unknown>, { call: number }>;
 
 /** Takes what comes for one call; `lost` is the last when the whole connection ends. */
 export interface Listener {
@@ -13,32 +13,38 @@ export interface Listener {
   lost(error: KitfoxError): void;
 }
 
-/** A worker with a model in it. */
-export class Connection {
+/** A worker with one thing in it: a model or a layer, `I` is what is known of it. */
+export class Connection<I> {
+  readonly #what: 'model' | 'layer';
   readonly #worker: Worker;
   readonly #listeners = new Map<number, Listener>();
   #calls = 0;
-  #info: Info | undefined;
+  #info: I | undefined;
   #lost: KitfoxError | undefined;
 
-  constructor(worker: Worker) {
+  constructor(what: 'model' | 'layer', worker: Worker) {
+    this.#what = what;
     this.#worker = worker;
   }
 
-  /** What is known of the model. */
-  get info(): Info {
-    if (this.#info === undefined) throw new KitfoxError('worker', 'the model is not loaded');
+  /** What is known of it; byte counts are those after the last call. */
+  get info(): I {
+    if (this.#info === undefined) throw new KitfoxError('worker', `the ${this.#what} is not loaded`);
     return this.#info;
   }
 
-  /** Loads the model; on any failure the worker is ended. */
-  async load(message: LoadMessage, { onProgress, signal }: LoadOptions): Promise<void> {
+  /** Loads it; on any failure the worker is ended. */
+  async load(
+    message: LoadMessage | LoadLayerMessage,
+    { onProgress, signal }: Pick<LoadOptions, 'onProgress' | 'signal'>,
+    transfer: ArrayBuffer[] = [],
+  ): Promise<void> {
     let stop = (): void => undefined;
     try {
       await new Promise<void>((resolve, reject) => {
         stop = () => reject(aborted(signal));
         signal?.addEventListener('abort', stop);
-        this.#worker.onmessage = ({ data }: MessageEvent<ToPage>) => {
+        this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => {
           try {
             if (data.type === 'progress') onProgress?.({ doneBytes: data.doneBytes, totalBytes: data.totalBytes });
             else if (data.type === 'failed' || data.type === 'crashed') reject(new KitfoxError(data.error.code, data.error.message));
@@ -54,7 +60,7 @@ export class Connection {
           event.preventDefault();
           reject(new KitfoxError('worker', `the worker cannot be started: ${event.message ?? 'its script cannot be loaded'}`));
         };
-        this.#send(message);
+        this.#send(message, transfer);
       });
     } catch (thrown) {
       this.#worker.terminate();
@@ -62,7 +68,7 @@ export class Connection {
     } finally {
       signal?.removeEventListener('abort', stop);
     }
-    this.#worker.onmessage = ({ data }: MessageEvent<ToPage>) => this.#receive(data);
+    this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => this.#receive(data);
     this.#worker.onerror = (event) => {
       event.preventDefault();
       this.#end(new KitfoxError('crashed', `the worker stopped: ${event.message}`));
@@ -70,11 +76,11 @@ export class Connection {
   }
 
   /** Starts a call and gives its number. */
-  call(prompt: string, options: Extract<ToWorker, { type: 'generate' }>['options'], listener: Listener): number {
+  call(request: Request, listener: Listener, transfer: ArrayBuffer[] = []): number {
     if (this.#lost !== undefined) throw this.#lost;
     const call = (this.#calls += 1);
     this.#listeners.set(call, listener);
-    this.#send({ type: 'generate', call, prompt, options });
+    this.#send({ ...request, call }, transfer);
     return call;
   }
 
@@ -85,15 +91,15 @@ export class Connection {
 
   /** Ends everything. */
   dispose(): void {
-    this.#end(new KitfoxError('disposed', 'the model was disposed'));
+    this.#end(new KitfoxError('disposed', `the ${this.#what} was disposed`));
   }
 
-  #receive(message: ToPage): void {
+  #receive(message: ToPage<I>): void {
     if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
     else if ('call' in message) {
-      if (message.type === 'done') this.#info = message.ending.info;
+      if ('info' in message) this.#info = message.info;
       const listener = this.#listeners.get(message.call);
-      if (message.type === 'done' || message.type === 'error') this.#listeners.delete(message.call);
+      if ('info' in message || message.type === 'error') this.#listeners.delete(message.call);
       listener?.message(message);
     }
   }
@@ -106,7 +112,7 @@ export class Connection {
     this.#listeners.clear();
   }
 
-  #send(message: ToWorker): void {
-    this.#worker.postMessage(message);
+  #send(message: ToWorker, transfer: ArrayBuffer[] = []): void {
+    this.#worker.postMessage(message, transfer);
   }
 }

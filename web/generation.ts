@@ -2,7 +2,7 @@
 
 import type { CallMessage, Connection } from './connection.js';
 import { KitfoxError, aborted } from './errors.js';
-import type { FinishReason, GenerateOptions, Summary } from './options.js';
+import type { FinishReason, GenerateOptions, Info, Summary } from './options.js';
 
 /** The next text of an answer: whole characters, without the text of a stop. It may be empty while characters are incomplete. */
 export class Piece {
@@ -26,7 +26,7 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
   #summary: Summary | undefined;
 
   /** @internal */
-  constructor(connection: Connection, prompt: string, options: GenerateOptions) {
+  constructor(connection: Connection<Info>, prompt: string, options: GenerateOptions) {
     this.#pieces = run(connection, prompt, options, (summary) => (this.#summary = summary));
   }
 
@@ -50,7 +50,7 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
 }
 
 async function* run(
-  connection: Connection,
+  connection: Connection<Info>,
   prompt: string,
   options: GenerateOptions,
   tell: (summary: Summary) => void,
@@ -60,7 +60,7 @@ async function* run(
   const seed = options.seed ?? randomSeed();
   const meter = new Meter(seed);
   const inbox = new Inbox(meter, options.onPrefill);
-  const call = connection.call(prompt, engineOptions(options, seed), {
+  const call = connection.call({ type: 'generate', prompt, options: engineOptions(options, seed) }, {
     message: (message) => inbox.put(message),
     lost: (error) => inbox.fail(error),
   });
@@ -124,7 +124,7 @@ class Inbox {
     this.#meter.note(message);
     if (message.type === 'error') this.fail(new KitfoxError(message.error.code, message.error.message));
     else if (message.type === 'prefill') this.#prefill(message.done, message.total);
-    else if (message.type !== 'started') {
+    else if (message.type === 'piece' || message.type === 'done') {
       this.#waiting.push(message);
       this.#wake?.();
     }

@@ -5,16 +5,22 @@
  *     for await (const piece of fox.generate('Once upon a time', { maxTokens: 200, signal })) output.append(piece.text);
  *     fox.dispose();
  *
+ * `ForgettingAttentionLayer` (layer.ts) is one attention layer as a building block of networks that are not language models.
+ *
  * Importing this module does nothing. All errors are `KitfoxError`s with a `code`.
  */
 
 import { Connection } from './connection.js';
 import { aborted } from './errors.js';
 import { Generation } from './generation.js';
-import { checkGenerate, checkLoad, type GenerateOptions, type Info, type LoadOptions } from './options.js';
+import { compute } from './numbers.js';
+import { checkGenerate, checkLoad, checkLogits, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
+import { absolute, startWorker } from './place.js';
 
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
 export { Generation, Piece } from './generation.js';
+export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
+export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
   DeviceChoice,
   FinishReason,
@@ -22,15 +28,16 @@ export type {
   Info,
   LoadOptions,
   LoadProgress,
+  LogitsOptions,
   PrefillProgress,
   Summary,
 } from './options.js';
 
 /** A loaded model. */
 export class Kitfox {
-  readonly #connection: Connection;
+  readonly #connection: Connection<Info>;
 
-  private constructor(connection: Connection) {
+  private constructor(connection: Connection<Info>) {
     this.#connection = connection;
   }
 
@@ -38,8 +45,8 @@ export class Kitfox {
   static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
     checkLoad(url, options);
     if (options.signal?.aborted === true) throw aborted(options.signal);
-    const connection = new Connection(startWorker(options.workerUrl));
-    const { wasmUrl, context } = options;
+    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
+    const { wasmUrl, context, kv, scores } = options;
     await connection.load(
       {
         type: 'load',
@@ -47,6 +54,8 @@ export class Kitfox {
         device: options.device ?? 'auto',
         ...(wasmUrl === undefined ? {} : { wasmUrl: absolute(wasmUrl) }),
         ...(context === undefined ? {} : { context }),
+        ...(kv === undefined ? {} : { kv }),
+        ...(scores === undefined ? {} : { scores }),
       },
       options,
     );
@@ -68,18 +77,19 @@ export class Kitfox {
     return new Generation(this.#connection, prompt, options);
   }
 
+  /**
+   * The logits after each of these token ids, nothing put in front of them: [ids.length, info.vocab], row by row. For evaluation
+   * and for comparison with other code; the model must have been loaded with `scores: true`, or `decode` be set. A call like
+   * `generate`: it waits its turn, and a failure leaves the model usable.
+   */
+  async logits(ids: readonly number[] | Uint32Array, options: LogitsOptions = {}): Promise<Float32Array> {
+    checkLogits(ids, options);
+    const request = { type: 'logits', ids: Uint32Array.from(ids), decode: options.decode ?? false } as const;
+    return compute(this.#connection, request, ids.length * this.info.vocab, options.signal);
+  }
+
   /** Ends the worker and frees all memory. Calls that still run are rejected with `disposed`. */
   dispose(): void {
     this.#connection.dispose();
   }
-}
-
-function startWorker(url: string | URL | undefined): Worker {
-  if (url !== undefined) return new Worker(absolute(url), { type: 'module', name: 'kitfox' });
-  // Bundlers know a worker by this very form.
-  return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'kitfox' });
-}
-
-function absolute(url: string | URL): string {
-  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
 }

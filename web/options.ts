@@ -3,10 +3,12 @@
  * range is an `argument` error before anything is sent to the worker.
  */
 
-import { KitfoxError } from './errors.js';
+import { MOST_TOKENS, callback, check, checkValue, flag, location, number, oneOf, signal, whole, type Check } from './check.js';
 
 /** Where the model runs. `auto`: the GPU if there is a hardware adapter, else the CPU, with the reason in `info.deviceNote`. */
 export type DeviceChoice = 'auto' | 'gpu' | 'cpu';
+/** The check of a `DeviceChoice`. */
+export const DEVICE = oneOf('auto', 'gpu', 'cpu');
 
 /** How far a load is. */
 export interface LoadProgress {
@@ -26,6 +28,10 @@ export interface LoadOptions {
   device?: DeviceChoice;
   /** Tokens that prompt and answer may have together. Default: what the model was trained with. */
   context?: number;
+  /** Element type of the KV cache. Default `f16`: half the memory, keys and values rounded to 11 bits. */
+  kv?: 'f16' | 'f32';
+  /** Whether `logits` can be called without `decode`: costs memory for the logits of a whole chunk. Default false. */
+  scores?: boolean;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
   /** Where worker.js is, when a bundler does not find it; same origin as the page. */
@@ -62,6 +68,14 @@ export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called after each chunk of the prompt. */
   onPrefill?: (progress: PrefillProgress) => void;
+}
+
+/** Options of `logits`. */
+export interface LogitsOptions {
+  /** Feed token by token through the graph that generates, in place of whole chunks: slower, and needs no `scores`. Default false. */
+  decode?: boolean;
+  /** Ends the call. */
+  signal?: AbortSignal;
 }
 
 /** Why an answer ended: `maxTokens` reached, end-of-text token, a stop text, the context full, or the caller's wish. */
@@ -106,22 +120,13 @@ export interface Info {
   loadHeapBytes: number;
 }
 
-type Check = (value: unknown) => string | undefined;
-
-const number = (expected: string, fits: (value: number) => boolean): Check => (value) =>
-  typeof value === 'number' && fits(value) ? undefined : expected;
-const whole = (least: number, most: number): Check =>
-  number(`a whole number from ${least} to ${most}`, (n) => Number.isInteger(n) && n >= least && n <= most);
-const callback: Check = (value) => (typeof value === 'function' ? undefined : 'a function');
-const signal: Check = (value) => (value instanceof AbortSignal ? undefined : 'an AbortSignal');
-const location: Check = (value) => (typeof value === 'string' || value instanceof URL ? undefined : 'a string or URL');
-const MOST_TOKENS = 2 ** 31 - 1;
-
 const LOAD: Record<keyof LoadOptions, Check> = {
   onProgress: callback,
   signal,
-  device: (value) => (value === 'auto' || value === 'gpu' || value === 'cpu' ? undefined : "'auto', 'gpu' or 'cpu'"),
+  device: DEVICE,
   context: whole(2, MOST_TOKENS),
+  kv: oneOf('f16', 'f32'),
+  scores: flag,
   wasmUrl: location,
   workerUrl: location,
 };
@@ -142,34 +147,29 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
   onPrefill: callback,
 };
 
-function check(call: string, options: unknown, table: Record<string, Check>): void {
-  if (typeof options !== 'object' || options === null) {
-    throw new KitfoxError('argument', `${call}: expected an object of options, got ${show(options)}`);
-  }
-  for (const [name, value] of Object.entries(options)) {
-    if (!Object.hasOwn(table, name)) {
-      throw new KitfoxError('argument', `${call}: unknown option ${name} (known: ${Object.keys(table).join(', ')})`);
-    }
-    const expected = value === undefined ? undefined : table[name]?.(value);
-    if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
-  }
-}
+const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
 
-function show(value: unknown): string {
-  return typeof value === 'string' || Array.isArray(value) ? JSON.stringify(value) : String(value);
-}
+const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
+const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
+const ids: Check = (value) => {
+  const right = value instanceof Uint32Array || (Array.isArray(value) && value.every(id));
+  return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
+};
 
 /** Throws an `argument` error unless these are a URL and options for `Kitfox.load`. */
 export function checkLoad(url: unknown, options: unknown): void {
-  const expected = url === '' ? 'a URL' : location(url);
-  if (expected !== undefined) throw new KitfoxError('argument', `load: url: expected ${expected}, got ${show(url)}`);
+  checkValue('load', 'url', url, url === '' ? () => 'a URL' : location);
   check('load', options, LOAD);
 }
 
 /** Throws an `argument` error unless these are a prompt and options for `generate`. */
 export function checkGenerate(prompt: unknown, options: unknown): void {
-  if (typeof prompt !== 'string' || prompt === '') {
-    throw new KitfoxError('argument', `generate: prompt: expected a text, not empty, got ${show(prompt)}`);
-  }
+  checkValue('generate', 'prompt', prompt, text('a text, not empty'));
   check('generate', options, GENERATE);
+}
+
+/** Throws an `argument` error unless these are ids and options for `logits`. */
+export function checkLogits(value: unknown, options: unknown): void {
+  checkValue('logits', 'ids', value, ids);
+  check('logits', options, LOGITS);
 }

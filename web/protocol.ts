@@ -1,9 +1,11 @@
 /**
  * What page and worker tell each other. The page numbers its calls; every message of a call carries its number. The page
- * starts with one `load`; the worker answers `ready` or `failed`, and from then on takes calls in the order in which they come.
+ * starts with one `load` or `load-layer`; the worker answers `ready` or `failed`, and from then on takes calls in the order in
+ * which they come.
  */
 
 import type { WireError } from './errors.js';
+import type { LayerInfo, LayerWeights } from './layer-options.js';
 import type { DeviceChoice, FinishReason, Info } from './options.js';
 
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
@@ -25,29 +27,50 @@ export interface LoadMessage {
   wasmUrl?: string;
   device: DeviceChoice;
   context?: number;
+  kv?: 'f16' | 'f32';
+  scores?: boolean;
 }
 
-/** From the page. */
-export type ToWorker =
-  | LoadMessage
-  | { type: 'generate'; call: number; prompt: string; options: EngineOptions }
-  | { type: 'abort'; call: number };
+/** Loads a layer: once, first. It comes from a URL, the bytes of a file, or plain matrices. */
+export interface LoadLayerMessage {
+  type: 'load-layer';
+  from: { url: string } | { bytes: Uint8Array } | { weights: LayerWeights };
+  wasmUrl?: string;
+  device: DeviceChoice;
+  maxTokens?: number;
+}
 
-/** How a call ended. */
+/** What can be asked of a model (`generate`, `logits`) and of a layer (`run`). */
+export type Request =
+  | { type: 'generate'; prompt: string; options: EngineOptions }
+  | { type: 'logits'; ids: Uint32Array; decode: boolean }
+  | { type: 'run'; x: Float32Array };
+
+/** A request with its number. */
+export type Call = Request & { call: number };
+
+/** From the page. */
+export type ToWorker = LoadMessage | LoadLayerMessage | Call | { type: 'abort'; call: number };
+
+/** How an answer of text ended. */
 export interface Ending {
   finish: FinishReason;
   stop?: string;
-  info: Info;
 }
 
-/** From the worker. `failed` and `crashed` are the last message: no call can follow. */
-export type ToPage =
+/**
+ * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
+ * `values` and `computed`. `failed` and `crashed` are the last message: no call can follow.
+ */
+export type ToPage<I = Info | LayerInfo> =
   | { type: 'progress'; doneBytes: number; totalBytes: number }
-  | { type: 'ready'; info: Info }
+  | { type: 'ready'; info: I }
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }
   | { type: 'prefill'; call: number; done: number; total: number }
   | { type: 'piece'; call: number; text: string; ids: number[] }
-  | { type: 'done'; call: number; ending: Ending }
+  | { type: 'done'; call: number; ending: Ending; info: I }
+  | { type: 'values'; call: number; values: Float32Array }
+  | { type: 'computed'; call: number; info: I }
   | { type: 'error'; call: number; error: WireError }
   | { type: 'crashed'; error: WireError };

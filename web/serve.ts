@@ -1,127 +1,116 @@
 /**
- * The worker's side of the protocol, without the worker: one model, one queue. Tests run it in Node with an engine of their own.
+ * The worker's side of the protocol, without the worker: one thing that is loaded, one queue. Tests run it in Node with an engine
+ * of their own.
  *
  * A call runs to its end before the next begins. Between any two steps of the engine the loop goes through the event loop, so
  * that an abort is seen at once, also where the engine computes on this very thread. An engine that panics is never called again.
  */
 
 import { KitfoxError, aborted, toWire } from './errors.js';
+import type { LayerInfo } from './layer-options.js';
 import type { Info } from './options.js';
-import type { EngineOptions, LoadMessage, ToPage, ToWorker } from './protocol.js';
+import type { Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
 
-/** A piece as the engine gives it; `finish` comes with the last. */
-export interface EnginePiece {
-  text: string;
-  ids: ArrayLike<number>;
-  finish?: 'length' | 'eos' | 'stop' | 'context' | undefined;
-  stop?: string | undefined;
+/** What a worker holds. */
+export interface Held {
+  /** What is known of it now. */
+  info(): Info | LayerInfo;
+  /** Answers a call; what ends the answer without an error is its own last message. */
+  answer(call: Call, talk: Talk): Promise<void>;
 }
 
-/** A loaded model: the wasm class `Engine`. A new `start` drops what the last one left. */
-export interface Engine {
-  start(prompt: string, options: EngineOptions): void;
-  prefill(): Promise<{ done: number; total: number }>;
-  next(): Promise<EnginePiece>;
+/** What an answer has to do with the loop. */
+export interface Talk {
+  /** Runs one step of the engine: an abort that came in before it ends the call here. */
+  step<T>(work: () => Promise<T>): Promise<T>;
+  /** Tells the page; the buffers of `transfer` go over without a copy. */
+  say(message: ToPage, transfer?: ArrayBuffer[]): void;
 }
 
 /** What the worker gives to the loop. */
-export interface Host<E extends Engine> {
-  /** Loads the model. */
-  load(message: LoadMessage, onProgress: (doneBytes: number, totalBytes: number) => void): Promise<E>;
-  /** What is known of it now. */
-  info(engine: E): Info;
+export interface Host {
+  /** Loads what the message names. */
+  load(message: LoadMessage | LoadLayerMessage, onProgress: (doneBytes: number, totalBytes: number) => void): Promise<Held>;
   /** Rejects when the engine panics: its own promises may never settle then. */
   crash: Promise<never>;
 }
 
 /** One end of a message channel. */
 export interface Port {
-  postMessage(message: ToPage): void;
+  postMessage(message: ToPage, transfer: ArrayBuffer[]): void;
   onmessage: ((event: { data: ToWorker }) => void) | null;
 }
 
-interface Call {
-  call: number;
-  prompt: string;
-  options: EngineOptions;
+interface Queued {
+  call: Call;
   aborted: boolean;
 }
 
 /** Answers the page's messages on `port`. */
-export function serve<E extends Engine>(port: Port, host: Host<E>): void {
-  const queue: Call[] = [];
-  let engine: E | undefined;
-  let running: Call | undefined;
+export function serve(port: Port, host: Host): void {
+  const queue: Queued[] = [];
+  let held: Held | undefined;
+  let running: Queued | undefined;
   let dead = false;
 
   host.crash.catch((thrown: unknown) => {
     dead = true;
-    port.postMessage({ type: 'crashed', error: toWire(thrown) });
+    say({ type: 'crashed', error: toWire(thrown) });
   });
 
   port.onmessage = ({ data }) => {
     if (dead) return;
-    if (data.type === 'load') void load(data);
+    if (data.type === 'load' || data.type === 'load-layer') void load(data);
     else if (data.type === 'abort') abort(data.call);
     else {
-      queue.push({ ...data, aborted: false });
+      queue.push({ call: data, aborted: false });
       if (running === undefined) void drain();
     }
   };
 
-  async function load(message: LoadMessage): Promise<void> {
+  function say(message: ToPage, transfer: ArrayBuffer[] = []): void {
+    port.postMessage(message, transfer);
+  }
+
+  async function load(message: LoadMessage | LoadLayerMessage): Promise<void> {
     try {
-      const progress = (doneBytes: number, totalBytes: number): void => port.postMessage({ type: 'progress', doneBytes, totalBytes });
-      engine = await Promise.race([host.load(message, progress), host.crash]);
-      port.postMessage({ type: 'ready', info: host.info(engine) });
+      const progress = (doneBytes: number, totalBytes: number): void => say({ type: 'progress', doneBytes, totalBytes });
+      held = await Promise.race([host.load(message, progress), host.crash]);
+      say({ type: 'ready', info: held.info() });
     } catch (thrown) {
-      if (!dead) port.postMessage({ type: 'failed', error: toWire(thrown) });
+      if (!dead) say({ type: 'failed', error: toWire(thrown) });
     }
   }
 
   function abort(number: number): void {
-    const found = running?.call === number ? running : queue.find(({ call }) => call === number);
+    const found = running?.call.call === number ? running : queue.find(({ call }) => call.call === number);
     if (found !== undefined) found.aborted = true;
   }
 
   async function drain(): Promise<void> {
-    for (let call = queue.shift(); call !== undefined && !dead; call = queue.shift()) {
-      running = call;
+    for (let next = queue.shift(); next !== undefined && !dead; next = queue.shift()) {
+      running = next;
       try {
-        await run(call);
+        await run(next);
       } catch (thrown) {
         const error = toWire(thrown);
         // A trap of the engine that its panic hook did not see (out of memory, say) leaves it in an unknown state all the same.
         if (error.code === 'crashed') dead = true;
-        port.postMessage(dead ? { type: 'crashed', error } : { type: 'error', call: call.call, error });
+        say(dead ? { type: 'crashed', error } : { type: 'error', call: next.call.call, error });
       }
     }
     running = undefined;
   }
 
-  async function run(call: Call): Promise<void> {
-    if (engine === undefined) throw new KitfoxError('worker', 'a call came before the model was loaded');
-    const current = engine;
+  async function run(queued: Queued): Promise<void> {
+    if (held === undefined) throw new KitfoxError('worker', 'a call came before the load had ended');
     const step = async <T>(work: () => Promise<T>): Promise<T> => {
       await breathe();
-      if (call.aborted) throw aborted();
+      if (queued.aborted) throw aborted();
       return Promise.race([work(), host.crash]);
     };
-    port.postMessage({ type: 'started', call: call.call });
-    await step(async () => current.start(call.prompt, call.options));
-    for (let more = true; more; ) {
-      const { done, total } = await step(() => current.prefill());
-      port.postMessage({ type: 'prefill', call: call.call, done, total });
-      more = done < total;
-    }
-    for (;;) {
-      const { text, ids, finish, stop } = await step(() => current.next());
-      if (text !== '' || ids.length > 0) port.postMessage({ type: 'piece', call: call.call, text, ids: Array.from(ids) });
-      if (finish === undefined) continue;
-      const ending = { finish, ...(stop === undefined ? {} : { stop }), info: host.info(current) };
-      port.postMessage({ type: 'done', call: call.call, ending });
-      return;
-    }
+    say({ type: 'started', call: queued.call.call });
+    await held.answer(queued.call, { step, say });
   }
 }
 

@@ -76,6 +76,7 @@ fn kind(checkpoint: &Checkpoint) -> &'static str {
     match checkpoint.kind {
         Kind::Gguf => "gguf",
         Kind::HuggingFace => "hugging face",
+        Kind::Random => "random",
     }
 }
 

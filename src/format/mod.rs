@@ -16,6 +16,7 @@ pub mod keys;
 pub mod layer;
 pub mod layer_gguf;
 pub mod names;
+pub mod random;
 pub mod safetensors;
 pub mod source;
 pub mod tensor_type;
@@ -77,6 +78,8 @@ pub enum Kind {
     Gguf,
     /// A directory with `config.json` and safetensors files.
     HuggingFace,
+    /// Made-up numbers.
+    Random,
 }
 
 /// A checkpoint whose headers are read and checked, and whose weights are still in its files.

@@ -3,7 +3,7 @@
 
 use super::device::{Device, DeviceChoice, Opened};
 use crate::error::{Error, Result};
-use crate::format::layer::{Layer, Mode, Weights};
+use crate::format::layer::{Layer, LayerConfig, Mode, Weights};
 use crate::graph::{GraphId, MAX_BINDING_WORDS, MAX_GROUPS, Program, Step};
 use crate::kernel::attn_full::{MAX_HEAD_DIM, takes_head_dim};
 use crate::kernel::ternary::pack_row;
@@ -24,6 +24,7 @@ pub const DEFAULT_MAX_TOKENS: usize = 1024;
 
 /// A layer on a device.
 pub struct ForgettingAttentionLayer {
+    config: LayerConfig,
     shape: LayerShape,
     network: LayerNetwork,
     program: Program,
@@ -74,7 +75,7 @@ impl ForgettingAttentionLayer {
         }
         device.write(network.f_bias, 0, bytemuck::cast_slice(layer.f_bias()));
         device.flush().await?;
-        Ok(Self { shape, network, program, graph, device, device_name, device_note })
+        Ok(Self { config: *config, shape, network, program, graph, device, device_name, device_note })
     }
 
     /// Runs it on a sequence `[T, d]`, row by row; gives `[T, d]`.
@@ -99,6 +100,11 @@ impl ForgettingAttentionLayer {
         Ok(y)
     }
 
+    /// What it was loaded with.
+    pub fn config(&self) -> &LayerConfig {
+        &self.config
+    }
+
     /// d: width of a token.
     pub fn hidden_size(&self) -> usize {
         self.shape.d
@@ -107,6 +113,11 @@ impl ForgettingAttentionLayer {
     /// Tokens of a sequence at most.
     pub fn max_tokens(&self) -> usize {
         self.shape.max_tokens
+    }
+
+    /// The device itself, for counters and tests.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// The adapter's name, or `cpu`.

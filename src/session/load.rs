@@ -4,7 +4,7 @@
 use super::device::{Device, DeviceChoice, Opened};
 use super::model::{Graphs, Model};
 use crate::error::{Error, Result};
-use crate::format::{Checkpoint, TensorType, to_f32};
+use crate::format::{Checkpoint, Quant, TensorType, to_f32};
 use crate::graph::Program;
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
@@ -12,6 +12,7 @@ use crate::kernel::sample::MAX_VOCAB;
 use crate::model::state::MAX_REWIND;
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use web_time::Duration;
@@ -142,6 +143,19 @@ pub fn check(checkpoint: &Checkpoint) -> Result<()> {
     tokenizer(checkpoint, &config)?;
     declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false })?;
     Ok(())
+}
+
+/// A checkpoint of this configuration with made-up weights, the same for the same seed; its matrices have the types of `quant`. For
+/// tests and measurements: it takes no memory ([`crate::format::random`]).
+///
+/// # Errors
+/// [`Error::Config`].
+pub fn random(config: Map<String, Value>, quant: Quant, seed: u64) -> Result<Checkpoint> {
+    let model = Config::from_json(&config)?;
+    let options = fox::Options { type_of: &|_| WeightType::F32, chunk: 1, kv_f16: true, scores: false };
+    let (_, wanted) = Fox::declare(&mut Program::default(), &model, &Pages::new(&model, 1, 1), &options);
+    let tensors = wanted.into_iter().map(|wanted| (wanted.name, wanted.shape)).collect();
+    Ok(crate::format::random::random(config, tensors, quant, seed))
 }
 
 /// The checkpoint's tokenizer; one whose ids go beyond the embedding is none of this model's.

@@ -9,9 +9,18 @@ import { fileURLToPath } from 'node:url';
 export const root = fileURLToPath(new URL('../../', import.meta.url));
 export const model = path.join(root, 'www/models/demo.gguf');
 
-const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.wasm': 'application/wasm' };
+const TYPES = {
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.mjs': 'text/javascript',
+  '.css': 'text/css',
+  '.svg': 'image/svg+xml',
+  '.wasm': 'application/wasm',
+};
 const FOLDERS = [
   ['/kitfox/', path.join(root, 'web/dist')], // the package as it is, without a bundler
+  ['/tests/', path.join(root, 'tests/web')],
+  ['/fixtures/', path.join(root, 'tests/fixtures')],
   ['/', path.join(root, 'www/dist')],
 ];
 
@@ -47,12 +56,12 @@ const TRICKS = {
   '/chunked.gguf': (response) => createReadStream(model, { highWaterMark: 10_007 }).pipe(response.writeHead(200)),
 };
 
-/** Starts it; gives its address and a function that ends it. */
-export async function startServer() {
+/** Starts it; gives its address and a function that ends it. `folders`: pairs of a path's start and a folder, before the others. */
+export async function startServer(folders = []) {
   const server = http.createServer(async (request, response) => {
     const { pathname } = new URL(request.url, 'http://server');
     if (TRICKS[pathname]) return TRICKS[pathname](response);
-    const [prefix, folder] = FOLDERS.find(([start]) => pathname.startsWith(start));
+    const [prefix, folder] = [...folders, ...FOLDERS].find(([start]) => pathname.startsWith(start));
     const file = path.join(folder, path.normalize(decodeURIComponent(pathname.slice(prefix.length)) || 'index.html'));
     const found = file.startsWith(folder) && (await stat(file).catch(() => undefined));
     if (!found || !found.isFile()) return response.writeHead(404).end();

@@ -1,12 +1,13 @@
 // Kitfox against the real worker loop over a message channel, with an engine of the test's own in place of the wasm one.
 
 import assert from 'node:assert/strict';
-import test, { afterEach, beforeEach } from 'node:test';
+import test, { afterEach } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Kitfox, KitfoxError } from '../dist/kitfox.js';
-import { serve } from '../dist/serve.js';
+import { holdModel } from '../dist/answers.js';
+import { Kitfox } from '../dist/kitfox.js';
+import { fakeWorkers, promptly } from './workers.mjs';
 
-/** Spells the prompt token by token, `chunk` prompt letters at a time; checks that calls never mix. */
+/** Spells the prompt token by token, four prompt letters at a time; an id's logits are itself. Checks that calls never mix. */
 class Speller {
   busy = false;
   steps = 0;
@@ -16,8 +17,16 @@ class Speller {
     [this.prompt, this.options, this.read, this.said] = [prompt, options, 0, 0];
   }
 
+  startLogits(ids, decode) {
+    if (ids.includes(9)) throw Object.assign(new Error('ids: expected less, got id 9'), { code: 'argument' });
+    [this.ids, this.row, this.prompt] = [[...ids], decode ? 1 : 2, ids[0] === 7 ? 'slow' : ''];
+  }
+
+  logits() {
+    return this.#alone(() => Float32Array.from(this.ids.splice(0, this.row).flatMap((id) => [id, id, id])));
+  }
+
   async #alone(work) {
-    if (this.ended) await new Promise(() => {}); // a worker that was terminated does nothing more
     assert.ok(!this.busy, 'two steps at once');
     this.busy = true;
     this.steps += 1;
@@ -44,55 +53,18 @@ class Speller {
   }
 }
 
-let made;
-globalThis.location = { href: 'http://page.example/folder/' };
-globalThis.Worker = class {
-  constructor(url) {
-    this.url = String(url);
-    this.engine = new Speller();
-    made.push(this);
-    const { port1, port2 } = new MessageChannel();
-    this.ports = [port1, port2];
-    port1.onmessage = (event) => this.onmessage?.(event);
-    this.postMessage = (message) => port1.postMessage(message);
-    const crash = new Promise((_, reject) => {
-      this.engine.panic = (message) => reject(new KitfoxError('crashed', `the engine stopped: ${message}`));
-    });
-    const load = async (message, onProgress) => {
-      this.asked = message;
-      if (message.url.endsWith('stalled')) await new Promise(() => {});
-      if (message.url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404');
-      if (message.url.endsWith('panics')) this.engine.panic('while loading');
-      onProgress(1, 2);
-      onProgress(2, 2);
-      return this.engine;
-    };
-    const info = () => ({ device: 'speller', heapBytes: this.engine.steps });
-    if (this.url.endsWith('absent.js')) {
-      setTimeout(() => this.onerror({ preventDefault() {} }));
-      return;
-    }
-    serve(port2, { load, info, crash });
-  }
-
-  terminate() {
-    this.terminated = true;
-    this.engine.ended = true;
-    for (const port of this.ports) port.close();
-  }
-};
-
-beforeEach(() => (made = []));
-afterEach(() => made.forEach((worker) => worker.terminate())); // open ports would keep this process alive
+const workers = fakeWorkers(() => {
+  const engine = new Speller();
+  return { engine, held: holdModel(engine, () => ({ device: 'speller', vocab: 3, heapBytes: engine.steps })) };
+});
+const { made } = workers;
+afterEach(workers.end);
 
 async function collect(generation) {
   let text = '';
   for await (const piece of generation) text += piece;
   return text;
 }
-
-const promptly = (promise) =>
-  Promise.race([promise, sleep(2000, undefined, { ref: false }).then(() => Promise.reject(new Error('nothing came in 2 s')))]);
 
 /** After whatever happened, a normal call gives its normal answer. */
 async function stillWorks(fox) {
@@ -263,4 +235,28 @@ test('dispose rejects what runs and waits, and may be called twice', async () =>
   setTimeout(() => (fox.dispose(), fox.dispose()), 20);
   for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason.code, 'disposed');
   await assert.rejects(collect(fox.generate('ab')), { code: 'disposed' });
+});
+
+test('logits come in rows, by chunks or token by token, between other calls', async () => {
+  const fox = await Kitfox.load('m', { scores: true, kv: 'f32' });
+  assert.deepEqual([made[0].asked.scores, made[0].asked.kv], [true, 'f32']);
+  const want = Float32Array.from([5, 5, 5, 6, 6, 6, 8, 8, 8]);
+  const calls = [fox.logits([5, 6, 8]), collect(fox.generate('ab', { maxTokens: 4 })), fox.logits(Uint32Array.of(5, 6, 8), { decode: true })];
+  assert.deepEqual(await promptly(Promise.all(calls)), [want, 'abab', want]);
+  assert.equal(made[0].engine.row, 1);
+
+  await assert.rejects(fox.logits([]), { code: 'argument', message: /logits: ids: expected token ids/ });
+  await assert.rejects(fox.logits([1.5]), { code: 'argument' });
+  await assert.rejects(fox.logits([1], { chunk: 3 }), { code: 'argument', message: /unknown option chunk/ });
+  await assert.rejects(promptly(fox.logits([9])), { code: 'argument', message: 'ids: expected less, got id 9' });
+  await assert.rejects(fox.logits([1], { signal: AbortSignal.abort() }), { code: 'aborted' });
+  const ends = new AbortController();
+  const long = fox.logits(Array(1000).fill(7), { signal: ends.signal });
+  setTimeout(() => ends.abort(), 40);
+  await assert.rejects(promptly(long), { code: 'aborted' });
+  await stillWorks(fox);
+
+  const waiting = promptly(fox.logits([7, 7, 7]));
+  fox.dispose();
+  await assert.rejects(waiting, { code: 'disposed', message: 'the model was disposed' });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { checkGenerate, checkLoad } from '../dist/options.js';
+import { checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
 
 const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
 
@@ -8,8 +8,11 @@ test('good options pass', () => {
   checkLoad('m.gguf', {});
   checkLoad(new URL('https://a.example/m.gguf'), { device: 'cpu', context: 512, onProgress() {}, signal: new AbortController().signal });
   checkLoad('m.gguf', { device: undefined, wasmUrl: 'k.wasm', workerUrl: new URL('https://a.example/w.js') });
+  checkLoad('m.gguf', { kv: 'f32', scores: true });
   checkGenerate('a', {});
   checkGenerate('a', { maxTokens: 1, temperature: 0, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, seed: 0, stop: 'x', onPrefill() {} });
+  checkLogits([0, 5, 2 ** 32 - 1], { decode: true });
+  checkLogits(Uint32Array.of(1), {});
   checkGenerate('a', { stop: [], seed: Number.MAX_SAFE_INTEGER, minP: 1, topP: 1e-6, temperature: undefined });
 });
 
@@ -22,6 +25,8 @@ test('bad load options are refused by name', () => {
   for (const device of ['webgpu', 1, null]) refuses(() => checkLoad('m', { device }), /device: expected 'auto', 'gpu' or 'cpu'/);
   for (const context of [0, 1, 1.5, NaN, '512', -1]) refuses(() => checkLoad('m', { context }), /context: expected a whole number/);
   refuses(() => checkLoad('m', { onProgress: 1 }), /onProgress: expected a function, got 1/);
+  for (const kv of ['f64', 16]) refuses(() => checkLoad('m', { kv }), /kv: expected 'f16' or 'f32'/);
+  refuses(() => checkLoad('m', { scores: 'yes' }), /scores: expected true or false/);
   refuses(() => checkLoad('m', { signal: {} }), /signal: expected an AbortSignal/);
 });
 
@@ -42,4 +47,11 @@ test('bad generate options are refused by name', () => {
     for (const value of values) refuses(() => checkGenerate('a', { [name]: value }), new RegExp(`generate: ${name}: expected`));
   }
   refuses(() => checkGenerate('a', { top_k: 1 }), /unknown option top_k/);
+});
+
+test('what is no token id is refused by name', () => {
+  for (const ids of [[], new Uint32Array(0), [-1], [1.5], [2 ** 32], ['1'], 'a', undefined, Int32Array.of(1)]) {
+    refuses(() => checkLogits(ids, {}), /logits: ids: expected token ids \(whole numbers, at least one\)/);
+  }
+  refuses(() => checkLogits([1], { decode: 1 }), /logits: decode: expected true or false/);
 });

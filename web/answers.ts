@@ -1,0 +1,83 @@
+/** How a model and a layer answer the calls of a page: step after step of the wasm engine, so that an abort gets in between. */
+
+import { KitfoxError } from './errors.js';
+import type { LayerInfo } from './layer-options.js';
+import type { Info } from './options.js';
+import type { Call, EngineOptions } from './protocol.js';
+import type { Held, Talk } from './serve.js';
+
+/** A piece as the engine gives it; `finish` comes with the last. */
+export interface EnginePiece {
+  text: string;
+  ids: ArrayLike<number>;
+  finish?: 'length' | 'eos' | 'stop' | 'context' | undefined;
+  stop?: string | undefined;
+}
+
+/** A loaded model: the wasm class `Engine`. A new start drops what the last one left. */
+export interface Engine {
+  start(prompt: string, options: EngineOptions): void;
+  prefill(): Promise<{ done: number; total: number }>;
+  next(): Promise<EnginePiece>;
+  startLogits(ids: Uint32Array, decode: boolean): void;
+  /** Logits after each of the next ids; none at the end. */
+  logits(): Promise<Float32Array>;
+}
+
+/** A loaded layer: the wasm class `Layer`. */
+export interface LayerEngine {
+  run(x: Float32Array): Promise<Float32Array>;
+}
+
+/** A model for the loop. */
+export function holdModel(engine: Engine, info: () => Info): Held {
+  const answer = async (call: Call, talk: Talk): Promise<void> => {
+    if (call.type === 'generate') await generate(engine, call, talk, info);
+    else if (call.type === 'logits') await logits(engine, call, talk, info);
+    else throw new KitfoxError('worker', `a model has no ${call.type}`);
+  };
+  return { info, answer };
+}
+
+/** A layer for the loop. */
+export function holdLayer(engine: LayerEngine, info: () => LayerInfo): Held {
+  const answer = async (call: Call, { step, say }: Talk): Promise<void> => {
+    if (call.type !== 'run') throw new KitfoxError('worker', `a layer has no ${call.type}`);
+    sayValues(call, { step, say }, await step(() => engine.run(call.x)));
+    say({ type: 'computed', call: call.call, info: info() });
+  };
+  return { info, answer };
+}
+
+type Asked<T> = Extract<Call, { type: T }>;
+
+async function generate(engine: Engine, { call, prompt, options }: Asked<'generate'>, { step, say }: Talk, info: () => Info) {
+  await step(async () => engine.start(prompt, options));
+  for (let more = true; more; ) {
+    const { done, total } = await step(() => engine.prefill());
+    say({ type: 'prefill', call, done, total });
+    more = done < total;
+  }
+  for (;;) {
+    const { text, ids, finish, stop } = await step(() => engine.next());
+    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids) });
+    if (finish === undefined) continue;
+    say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }) }, info: info() });
+    return;
+  }
+}
+
+async function logits(engine: Engine, call: Asked<'logits'>, talk: Talk, info: () => Info) {
+  await talk.step(async () => engine.startLogits(call.ids, call.decode));
+  for (;;) {
+    const rows = await talk.step(() => engine.logits());
+    if (rows.length === 0) break;
+    sayValues(call, talk, rows);
+  }
+  talk.say({ type: 'computed', call: call.call, info: info() });
+}
+
+/** The engine's arrays have buffers of their own: they go over without a copy. */
+function sayValues({ call }: Call, { say }: Talk, values: Float32Array): void {
+  say({ type: 'values', call, values }, [values.buffer as ArrayBuffer]);
+}

@@ -1,0 +1,56 @@
+/** The check of what a user wrote: an unknown name, a wrong type or a value out of range is an `argument` error that names it. */
+
+import { KitfoxError } from './errors.js';
+
+/** Says what was expected of a value, if it is not that. */
+export type Check = (value: unknown) => string | undefined;
+
+export const number = (expected: string, fits: (value: number) => boolean): Check => (value) =>
+  typeof value === 'number' && fits(value) ? undefined : expected;
+export const whole = (least: number, most: number): Check =>
+  number(`a whole number from ${least} to ${most}`, (n) => Number.isInteger(n) && n >= least && n <= most);
+export const oneOf = (...words: readonly string[]): Check => {
+  const quoted = words.map((word) => `'${word}'`);
+  const expected = `${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`;
+  return (value) => (words.some((word) => word === value) ? undefined : expected);
+};
+export const flag: Check = (value) => (typeof value === 'boolean' ? undefined : 'true or false');
+export const callback: Check = (value) => (typeof value === 'function' ? undefined : 'a function');
+export const signal: Check = (value) => (value instanceof AbortSignal ? undefined : 'an AbortSignal');
+export const location: Check = (value) => (typeof value === 'string' || value instanceof URL ? undefined : 'a string or URL');
+export const floats: Check = (value) => (value instanceof Float32Array ? undefined : 'a Float32Array');
+
+/** Largest number of tokens anywhere. */
+export const MOST_TOKENS = 2 ** 31 - 1;
+
+/** Holds an object of `what` against a table; what is `undefined` counts as not given, except under a name of `needed`. */
+export function check(
+  call: string,
+  options: unknown,
+  table: Record<string, Check>,
+  needed: readonly string[] = [],
+  what = 'options',
+): void {
+  if (typeof options !== 'object' || options === null) {
+    throw new KitfoxError('argument', `${call}: expected an object of ${what}, got ${show(options)}`);
+  }
+  for (const name of Object.keys(options)) {
+    if (!Object.hasOwn(table, name)) {
+      throw new KitfoxError('argument', `${call}: unknown option ${name} (known: ${Object.keys(table).join(', ')})`);
+    }
+  }
+  for (const [name, fits] of Object.entries(table)) {
+    const value = (options as Record<string, unknown>)[name];
+    if (value !== undefined || needed.includes(name)) checkValue(call, name, value, fits);
+  }
+}
+
+/** Holds one value against its check. */
+export function checkValue(call: string, name: string, value: unknown, fits: Check): void {
+  const expected = fits(value);
+  if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' || Array.isArray(value) ? JSON.stringify(value) : String(value);
+}

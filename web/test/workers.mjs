@@ -1,0 +1,55 @@
+// The real worker loop behind a message channel, in place of the browser's workers. URLs tell how a load goes: `stalled`,
+// `missing`, `panics`, a worker script `absent.js`.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { KitfoxError } from '../dist/kitfox.js';
+import { serve } from '../dist/serve.js';
+
+/** Puts workers in place whose load gives `hold()`: an engine of the test's own, and what the loop holds of it. */
+export function fakeWorkers(hold) {
+  const made = [];
+  globalThis.location = { href: 'http://page.example/folder/' };
+  globalThis.Worker = class {
+    constructor(url) {
+      this.url = String(url);
+      const { engine, held } = hold();
+      this.engine = engine;
+      made.push(this);
+      const { port1, port2 } = new MessageChannel();
+      this.ports = [port1, port2];
+      port1.onmessage = (event) => this.onmessage?.(event);
+      this.postMessage = (message, transfer) => port1.postMessage(message, transfer);
+      const crash = new Promise((_, reject) => {
+        engine.panic = (message) => reject(new KitfoxError('crashed', `the engine stopped: ${message}`));
+      });
+      crash.catch(() => undefined); // where no loop listens
+      const load = async (message, onProgress) => {
+        this.asked = message;
+        const url = message.url ?? message.from.url ?? '';
+        if (url.endsWith('stalled')) await new Promise(() => {});
+        if (url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404');
+        if (url.endsWith('panics')) engine.panic('while loading');
+        onProgress(1, 2);
+        onProgress(2, 2);
+        return held;
+      };
+      if (this.url.endsWith('absent.js')) {
+        setTimeout(() => this.onerror({ preventDefault() {} }));
+        return;
+      }
+      serve(port2, { load, crash });
+    }
+
+    terminate() {
+      this.terminated = true;
+      for (const port of this.ports) port.close();
+      this.engine.panic?.('terminated'); // a worker that is ended computes no further
+    }
+  };
+  /** Open ports would keep this process alive. */
+  const end = () => made.splice(0).forEach((worker) => worker.terminate());
+  return { made, end };
+}
+
+export const promptly = (promise) =>
+  Promise.race([promise, sleep(2000, undefined, { ref: false }).then(() => Promise.reject(new Error('nothing came in 2 s')))]);
