@@ -12,6 +12,8 @@ use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Genera
 use crate::{Error, Result};
 use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
@@ -97,6 +99,7 @@ thread_local! {
 /// Runs when the module is instantiated: panics are printed with their stack and told to the callback.
 #[wasm_bindgen(start)]
 pub fn start() {
+    crate::gpu::set_pause(pause);
     std::panic::set_hook(Box::new(|panic| {
         console_error_panic_hook::hook(panic);
         ON_PANIC.with_borrow(|callback| {
@@ -104,6 +107,20 @@ pub fn start() {
             let _ = callback.as_ref().map(|callback| callback.call1(&JsValue::NULL, &panic.to_string().into()));
         });
     }));
+}
+
+/// A few milliseconds of the event loop.
+fn pause() -> Pin<Box<dyn Future<Output = ()>>> {
+    let timer = Promise::new(&mut |resolve, _| {
+        let set_timeout = Reflect::get(&js_sys::global(), &"setTimeout".into());
+        let set =
+            set_timeout.and_then(|set| set.dyn_into::<Function>()).and_then(|set| set.call2(&JsValue::NULL, &resolve, &2.into()));
+        set.unwrap_or_else(|_| unreachable!("every page and worker has setTimeout"));
+    });
+    Box::pin(async move {
+        // A timer does not fail.
+        let _ = JsFuture::from(timer).await;
+    })
 }
 
 /// Sets who is told of a panic. The instance must not be called again after one.
@@ -192,7 +209,7 @@ impl Engine {
         Ok(object(&[("done", done.into()), ("total", total.into())]).unchecked_into())
     }
 
-    /// Generates one token. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
+    /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
     pub async fn next(&mut self) -> Result<EnginePiece, JsValue> {
         let Some(generation) = &mut self.generation else { return Err(not_started()) };
         let piece = generation.next(&mut self.model).await.map_err(|error| to_js(&error))?.unwrap_or_default();

@@ -7,7 +7,7 @@
 use super::fault::captured;
 use super::memory::Memory;
 use super::pipeline::{Pipeline, params_bytes, pipeline};
-use super::{Gpu, memory, oneshot};
+use super::{Gpu, memory, nudge, oneshot};
 use crate::error::{Error, Result};
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
 use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
@@ -300,7 +300,7 @@ impl Executor {
         let Some(QueuedCopy { staging, submission, mapped }) = read.copy else { return Ok(Vec::new()) };
         self.gpu.wait(submission, "read")?;
         let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
-        let mapped = mapped.await;
+        let mapped = nudge::receive(&self.gpu.queue, mapped).await;
         self.gpu.faults.check("read")?;
         match mapped {
             Some(Ok(())) => {}

@@ -9,12 +9,14 @@ mod fault;
 pub mod floor;
 pub mod harness;
 mod memory;
+mod nudge;
 mod oneshot;
 mod pipeline;
 mod preprocess;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
 pub use executor::{Counters, Executor, PendingRead};
+pub use nudge::{Pause, set_pause};
 pub use preprocess::preprocess;
 
 use crate::error::{Error, Result};
@@ -78,7 +80,7 @@ impl Gpu {
         let (sender, receiver) = oneshot::channel();
         self.queue.on_submitted_work_done(move || sender.send(()));
         self.wait(submission, "settle")?;
-        receiver.await;
+        nudge::receive(&self.queue, receiver).await;
         self.faults.check("settle")
     }
 
