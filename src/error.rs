@@ -28,8 +28,8 @@ pub enum Error {
         /// What was found.
         got: String,
     },
-    /// The tensors of a checkpoint are not those of its configuration: all differences at once, one a line after the first.
-    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), .problems.join("; "))]
+    /// The tensors of a checkpoint are not those of its configuration: all differences at once, the first ones in the sentence.
+    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), listed(.problems))]
     Tensors {
         /// Path, URL or a word for the source.
         file: String,
@@ -39,7 +39,7 @@ pub enum Error {
     /// A model configuration that cannot be run.
     #[error("config: {key}: expected {expected}, got {got}")]
     Config {
-        /// The key in config.json (or `fox.*` in GGUF).
+        /// The key as config.json has it; behind its file, once that is known ([`Error::in_file`]).
         key: String,
         /// What can be run.
         expected: String,
@@ -115,6 +115,14 @@ pub enum Error {
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// A sentence has at most this many problems: a configuration can be wrong about a thousand layers.
+const MAX_LISTED: usize = 20;
+
+fn listed(problems: &[String]) -> String {
+    let (first, more) = problems.split_at(problems.len().min(MAX_LISTED));
+    first.join("; ") + if more.is_empty() { "" } else { "; and so on" }
+}
+
 impl Error {
     /// A stable word for programs (the `code` of `KitfoxError` in TypeScript).
     pub fn code(&self) -> &'static str {
@@ -149,6 +157,15 @@ impl Error {
     /// [`Error::Argument`] with everything turned to text.
     pub fn argument(option: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Argument { option: option.to_string(), expected: expected.to_string(), got: got.to_string() }
+    }
+
+    /// The same error, which names the file of the configuration too.
+    #[must_use]
+    pub fn in_file(self, file: &str) -> Self {
+        match self {
+            Self::Config { key, expected, got } => Self::Config { key: format!("{file}: {key}"), expected, got },
+            other => other,
+        }
     }
 
     /// [`Error::Config`] with everything turned to text.

@@ -165,7 +165,7 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
     std::fs::create_dir_all(&empty).unwrap();
     std::fs::write(folder.join("nothing.gguf"), b"").unwrap();
     let broken_tokenizer = write("broken_tokenizer", &Tiny::new(Some("{}".to_owned())));
-    let cases: [(&[&str], String); 14] = [
+    let cases: [(&[&str], String); 16] = [
         (&["/nowhere.gguf", "open"], "/nowhere.gguf".to_owned()),
         (&["empty", "config.json"], text(&empty)),
         (&["nothing.gguf"], text(&folder.join("nothing.gguf"))),
@@ -176,10 +176,12 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
         (&["missing", "output.weight"], write("missing", &Tiny::new(tokenizer()).without("lm_head.weight"))),
         (&["extra", "z_proj"], write("extra", &extra)),
         (&["output.weight", "[264, 32]", "[264, 16]"], write("shape", &shape)),
-        (&["model_type", "llama"], config("architecture", "model_type", json!("llama"))),
+        (&["architecture/config.json", "model_type", "llama"], config("architecture", "model_type", json!("llama"))),
         (&["num_heads", "7"], config("heads", "num_heads", json!(7))),
         (&["fgate_type", "leaky"], config("gate", "fgate_type", json!("leaky"))),
         (&["broken_tokenizer", "tokenizer"], broken_tokenizer),
+        (&["layers/config.json", "num_hidden_layers", "16777216"], config("layers", "num_hidden_layers", json!(16_777_216))),
+        (&["context/config.json", "max_position", "-c"], config("context", "max_position_embeddings", json!(16_777_216))),
     ];
     for (named, model) in &cases {
         assert_fails(1, named, &["generate", "-m", model, "-p", "a", "--device", "cpu"]);
@@ -237,6 +239,54 @@ fn an_input_is_not_overwritten() {
     assert_fails(2, &["output", "good.gguf"], &["convert", &gguf, "-o", &gguf, "--quant", "f16"]);
     assert_eq!(std::fs::read(&gguf).unwrap(), before);
     assert!(!folder.join("good.gguf.part").exists());
+}
+
+#[test]
+fn what_is_no_file_or_an_input_is_not_written_over() {
+    let folder = folder("outputs");
+    let good = model(&folder, true);
+    let at = |name: &str| text(&folder.join(name));
+    let (gguf, part, book, ids) = (at("model.gguf"), at("other.gguf.part"), at("book"), at("ids.part"));
+    stdout_of(&["convert", &good, "-o", &gguf, "--quant", "q8_0"]);
+    std::fs::copy(&gguf, &part).unwrap();
+    std::fs::write(&book, "hello a world").unwrap();
+    std::fs::write(&ids, "1 2").unwrap();
+    let before = || [&gguf, &part, &book, &ids].map(|path| std::fs::read(path).unwrap());
+    let kept = before();
+    let logits = |out: &str| ["logits", "-m", &gguf, "--ids", "1", "--device", "cpu", "-o", out].map(str::to_owned);
+    let loss = |out: &str| {
+        ["eval", "per-token-loss", "-m", &gguf, "-f", &book, "-c", "4", "--device", "cpu", "-o", out].map(str::to_owned)
+    };
+    let cases: Vec<(&str, Vec<String>)> = vec![
+        // The part beside the output is the input.
+        ("other.gguf.part", ["convert", &part, "-o", &at("other.gguf"), "--quant", "f16"].map(str::to_owned).to_vec()),
+        (
+            "model.safetensors",
+            ["convert", &good, "-o", &format!("{good}/model.safetensors"), "--quant", "f16"].map(str::to_owned).to_vec(),
+        ),
+        ("a directory", ["convert", &good, "-o", &at(""), "--quant", "f16"].map(str::to_owned).to_vec()),
+        ("a directory", logits(&at("")).to_vec()),
+        ("/dev/null", logits("/dev/null").to_vec()),
+        ("model.gguf", logits(&gguf).to_vec()),
+        ("ids.part", ["logits", "-m", &gguf, "--ids-file", &ids, "-o", &at("ids")].map(str::to_owned).to_vec()),
+        ("book", loss(&book).to_vec()),
+        ("a directory", loss(&at("")).to_vec()),
+        ("plot", [&loss(&at("x.svg"))[..], &["--plot".to_owned(), at("x.svg")]].concat()),
+    ];
+    for (named, arguments) in cases {
+        assert_fails(2, &[named], &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    assert_eq!(before(), kept);
+}
+
+/// A pipe that nobody writes to must not be waited for.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_no_model() {
+    let folder = folder("fifo");
+    let pipe = text(&folder.join("pipe.gguf"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_fails(1, &["pipe.gguf", "not a regular file"], &["inspect", "-m", &pipe]);
 }
 
 #[test]

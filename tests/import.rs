@@ -105,7 +105,7 @@ fn what_cannot_be_run_is_refused_from_the_headers() {
         (extra, "tensors", &["z_proj"]),
         (good().without("lm_head.weight"), "tensors", &["output.weight", "missing"]),
         (Tiny::new(Some(ids.to_string())), "format", &["tokenizer.json: vocabulary", "vocab_size (264)", "id 264"]),
-        (Tiny::new(Some(merges.to_string())), "tokenizer", &["tokenizer.json", "erges"]),
+        (Tiny::new(Some(merges.to_string())), "format", &["tokenizer.json: model.merges", "nowhere"]),
         (Tiny::new(Some("{}".into())), "tokenizer", &["tokenizer.json"]),
     ];
     for (tiny, code, words) in cases {

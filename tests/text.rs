@@ -216,3 +216,36 @@ proptest! {
         prop_assert_eq!(String::from_utf8(pieces.concat()).unwrap(), tokenizer.decode(&ids).unwrap());
     }
 }
+
+#[test]
+fn merges_and_added_tokens_that_do_not_fit_the_vocabulary_are_named() {
+    let file = |merges: &str, prefix: &str, id: u32| {
+        format!(
+            r###"{{"version": "1.0", "added_tokens": [{{"id": {id}, "content": "<x>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}}],
+            "model": {{"type": "BPE", "vocab": {{"a": 0, "b": 1, "ab": 2, "##b": 3}}, "merges": {merges},
+            "continuing_subword_prefix": "{prefix}"}}}}"###
+        )
+    };
+    for (merges, prefix) in [(r#"["a b"]"#, ""), (r#"[["a", "b"]]"#, ""), (r##"["#version: 0.2", "a ##b"]"##, "##"), ("[]", "")] {
+        Tokenizer::from_json("file", &file(merges, prefix, 4)).map(|_| ()).unwrap();
+    }
+    // The first three make the crate panic, not fail: a union longer than every token, a token shorter than the prefix.
+    for (merges, prefix) in [
+        (r#"["ab ab"]"#, ""),
+        (r##"["ab ##b"]"##, ""),
+        (r#"["a b"]"#, "##"),
+        (r#"["a b", "a q"]"#, ""),
+        (r#"["a b a"]"#, ""),
+        (r#"["ab"]"#, ""),
+        (r#"[["a"]]"#, ""),
+        (r#"[["a", 1]]"#, ""),
+        (r#"["b a"]"#, ""),
+    ] {
+        let error = Tokenizer::from_json("file", &file(merges, prefix, 4)).map(|_| ()).unwrap_err().to_string();
+        let ix = if merges.contains('q') { 1 } else { 0 };
+        assert!(error.starts_with(&format!("file: model.merges, number {ix}: expected two tokens")), "{merges}: {error}");
+    }
+    let error = Tokenizer::from_json("file", &file("[]", "", 9)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("file: added token \"<x>\"") && error.contains("the id 4") && error.contains("got 9"), "{error}");
+}

@@ -1,13 +1,14 @@
-//! `kitfox convert`: any checkpoint to one GGUF file, written beside its final name and renamed when it is whole.
+//! `kitfox convert`: any checkpoint to one GGUF file.
 
-use super::output::{Done, bytes_bar, file_error, print_line, say};
+use super::new_file::NewFile;
+use super::output::{Done, bytes_bar, print_line, say};
 use super::source;
 use clap::Args;
+use kitfox::Result;
 use kitfox::format::{Checkpoint, Converted, Quant, convert};
 use kitfox::session::load::check;
-use kitfox::{Error, Result};
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -31,22 +32,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Done {
     let quant: Quant = arguments.quant.parse()?;
     let mut checkpoint = source::open(Some(&arguments.input))?;
-    refuse_own_input(&checkpoint, &arguments.output)?;
+    let inputs: Vec<PathBuf> = checkpoint.files.iter().map(|file| file.name().into()).collect();
+    let new = NewFile::new(&arguments.output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     // Before any weight is read: a file that cannot be run is of no use.
     check(&checkpoint)?;
     if arguments.json_escaped {
         checkpoint.set_json_escaped_text();
     }
-    let part = part_of(&arguments.output);
-    let converted = write(&mut checkpoint, quant, &part).and_then(|converted| {
-        let renamed = fs::rename(&part, &arguments.output);
-        renamed.map(|()| converted).map_err(|error| file_error(&arguments.output, "rename", &error))
-    });
-    if converted.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-    }
-    let converted = converted?;
+    let converted = new.write(|out, name| write(&mut checkpoint, quant, out, name))?;
     for fallback in &converted.fallbacks {
         let (width, asked, ty) = (fallback.width, fallback.asked, fallback.ty);
         say(&format!("note: {} is stored as {ty}: its rows of {width} are no whole blocks of {asked}", fallback.tensor));
@@ -55,36 +48,13 @@ pub fn run(arguments: &Arguments) -> Done {
     print_line(&format!("{}: {n_tensors} tensors, {bytes} bytes, {quant}", arguments.output.display()))
 }
 
-/// `OUT.gguf.part`.
-pub fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
-fn write(checkpoint: &mut Checkpoint, quant: Quant, part: &Path) -> Result<Converted> {
-    let name = part.display().to_string();
-    let file = File::create(part).map_err(|error| file_error(part, "create", &error))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
+fn write(checkpoint: &mut Checkpoint, quant: Quant, out: &mut BufWriter<File>, name: &Path) -> Result<Converted> {
     let bar = bytes_bar("converting", 0);
     let mut progress = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let converted = pollster::block_on(convert(checkpoint, quant, &mut out, &name, &mut progress));
+    let converted = pollster::block_on(convert(checkpoint, quant, out, &name.display().to_string(), &mut progress));
     bar.finish_and_clear();
-    let converted = converted?;
-    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(|error| file_error(part, "write", &error))?;
-    Ok(converted)
-}
-
-/// The weights are read while the output is written.
-fn refuse_own_input(checkpoint: &Checkpoint, output: &Path) -> Result<()> {
-    let Ok(output) = output.canonicalize() else { return Ok(()) };
-    for source in &checkpoint.files {
-        if Path::new(source.name()).canonicalize().is_ok_and(|input| input == output) {
-            return Err(Error::argument("output", "another file than the input", output.display()));
-        }
-    }
-    Ok(())
+    converted
 }

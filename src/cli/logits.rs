@@ -1,6 +1,6 @@
 //! `kitfox logits`: the logits after every one of the given ids, as one safetensors file, for comparison with other code.
 
-use super::convert::part_of;
+use super::new_file::NewFile;
 use super::output::{Done, file_error, print_line, tokens_bar};
 use super::{KvArgument, ModelArguments, source};
 use clap::Args;
@@ -48,13 +48,16 @@ impl Ids {
         let ids = match (&self.ids, &self.ids_file) {
             (_, Some(path)) => {
                 let text = fs::read_to_string(path).map_err(|error| file_error(path, "read", &error))?;
-                parse(&text, |got| Error::format(path.display(), "token ids", "numbers", got))?
+                parse(&text, |got| Error::format(path.display(), "token ids", WHOLE, got))?
             }
-            (text, None) => parse(text.as_deref().unwrap_or_default(), |got| Error::argument("ids", "numbers", got))?,
+            (text, None) => parse(text.as_deref().unwrap_or_default(), |got| Error::argument("ids", WHOLE, got))?,
         };
         if ids.is_empty() { Err(Error::argument("ids", "at least one token id", "none")) } else { Ok(ids) }
     }
 }
+
+/// What a token id is.
+const WHOLE: &str = "whole numbers from 0 to 4294967295";
 
 fn parse(text: &str, wrong: impl Fn(&str) -> Error) -> Result<Vec<u32>> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
@@ -63,6 +66,9 @@ fn parse(text: &str, wrong: impl Fn(&str) -> Error) -> Result<Vec<u32>> {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
+    let inputs: Vec<&Path> =
+        [&arguments.model.model, &arguments.ids.ids_file].into_iter().flatten().map(PathBuf::as_path).collect();
+    let new = NewFile::new(&arguments.output, &inputs)?;
     let ids = arguments.ids.read()?;
     let load = LoadOptions {
         context: Some(ids.len()),
@@ -74,14 +80,7 @@ pub fn run(arguments: &Arguments) -> Done {
     let mut model = source::load(&arguments.model, None, load)?;
     check_ids("ids", &ids, model.vocab())?;
     source::say_note(&model);
-    let part = part_of(&arguments.output);
-    let written = write(&mut model, &ids, arguments.decode, &part)
-        .and_then(|()| fs::rename(&part, &arguments.output).map_err(|error| file_error(&arguments.output, "rename", &error)));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-    }
-    written?;
+    new.write(|out, name| write(&mut model, &ids, arguments.decode, out, name))?;
     print_line(&format!(
         "{}: logits [{}, {}], device {}",
         arguments.output.display(),
@@ -92,10 +91,8 @@ pub fn run(arguments: &Arguments) -> Done {
 }
 
 /// Row after row: all logits of a long text need not fit in memory.
-fn write(model: &mut Model, ids: &[u32], decode: bool, part: &Path) -> Result<()> {
-    let failed = |error| file_error(part, "write", &error);
-    let file = File::create(part).map_err(|error| file_error(part, "create", &error))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
+fn write(model: &mut Model, ids: &[u32], decode: bool, out: &mut BufWriter<File>, name: &Path) -> Result<()> {
+    let failed = |error| file_error(name, "write", &error);
     out.write_all(&header(ids.len(), model.vocab())).map_err(failed)?;
     let bar = tokens_bar("logits", ids.len());
     for chunk in ids.chunks(if decode { 1 } else { model.chunk() }) {
@@ -105,7 +102,7 @@ fn write(model: &mut Model, ids: &[u32], decode: bool, part: &Path) -> Result<()
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();
-    out.flush().map_err(failed)
+    Ok(())
 }
 
 /// Of a safetensors file with one tensor: the header's length, the header, blanks up to a multiple of 8.

@@ -8,6 +8,7 @@ mod eval;
 mod generate;
 mod inspect;
 mod logits;
+mod new_file;
 mod output;
 mod perplexity;
 mod source;

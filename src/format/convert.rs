@@ -176,7 +176,7 @@ fn metadata(checkpoint: &Checkpoint, quant: Quant) -> Result<Vec<(String, Scalar
     if let Some(ix) = checkpoint.find("blk.0.ffn_down.weight").filter(|_| !stated) {
         config.insert("intermediate_size".into(), checkpoint.tensors[ix].width().into());
     }
-    pairs.extend(keys::to_metadata(&config)?);
+    pairs.extend(keys::to_metadata(&config).map_err(|error| error.in_file(&checkpoint.config_file))?);
     match &checkpoint.source_config {
         Some(source) => pairs.push(word(keys::SOURCE_CONFIG, source)),
         // Not every key has one of its own.

@@ -43,7 +43,17 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
     let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
     let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
-    Ok(Checkpoint { name, kind: Kind::Gguf, files: vec![source], config, source_config, tokenizer, tokenizer_file, tensors })
+    Ok(Checkpoint {
+        name,
+        kind: Kind::Gguf,
+        files: vec![source],
+        config,
+        config_file: file,
+        source_config,
+        tokenizer,
+        tokenizer_file,
+        tensors,
+    })
 }
 
 /// Reads and checks the header of a file of this architecture.

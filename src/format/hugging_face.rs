@@ -52,6 +52,9 @@ impl Index {
             };
             shard_of.insert(tensor.clone(), name.to_owned());
         }
+        if shard_of.is_empty() {
+            return Err(Error::format(file, "weight_map", "at least one tensor", "none"));
+        }
         Ok(Self { file: file.into(), shard_of })
     }
 
@@ -84,9 +87,19 @@ pub async fn read(parts: Parts) -> Result<Checkpoint> {
     }
     let names: Vec<&str> = files.iter().map(|file| file.name()).collect();
     let tensors = in_file_order(&names, canonical(&names, tensors)?)?;
-    let Parts { name, tokenizer, tokenizer_file, .. } = parts;
+    let Parts { name, config_file, tokenizer, tokenizer_file, .. } = parts;
     let source_config = Some(parts.config);
-    Ok(Checkpoint { name, kind: Kind::HuggingFace, files, config, source_config, tokenizer, tokenizer_file, tensors })
+    Ok(Checkpoint {
+        name,
+        kind: Kind::HuggingFace,
+        files,
+        config,
+        config_file,
+        source_config,
+        tokenizer,
+        tokenizer_file,
+        tensors,
+    })
 }
 
 /// Every tensor of the index must be in its shard.

@@ -92,6 +92,8 @@ pub struct Checkpoint {
     pub files: Vec<Box<dyn Source>>,
     /// The configuration, under the keys of `config.json`.
     pub config: serde_json::Map<String, serde_json::Value>,
+    /// Where the configuration came from, for error messages.
+    pub config_file: String,
     /// `config.json`, letter for letter, where there was one.
     pub source_config: Option<String>,
     /// The text of `tokenizer.json`.
@@ -116,7 +118,7 @@ impl Checkpoint {
         match self.config.get(keys::JSON_ESCAPED_TEXT) {
             None | Some(serde_json::Value::Null) => Ok(false),
             Some(serde_json::Value::Bool(escaped)) => Ok(*escaped),
-            Some(other) => Err(Error::config(keys::JSON_ESCAPED_TEXT, "true or false", other)),
+            Some(other) => Err(Error::config(keys::JSON_ESCAPED_TEXT, "true or false", other).in_file(&self.config_file)),
         }
     }
 

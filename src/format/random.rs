@@ -33,6 +33,7 @@ pub fn random(config: Map<String, Value>, tensors: Vec<(String, Vec<usize>)>, qu
         config,
         source_config: None,
         tokenizer: None,
+        config_file: "random model".into(),
         tokenizer_file: String::new(),
         tensors,
     }

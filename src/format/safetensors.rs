@@ -69,8 +69,15 @@ fn culprit(file: &str, header: &Value, error: &serde_json::Error) -> Error {
         if let Some(dtype) = info.get("dtype").filter(|dtype| Dtype::deserialize(*dtype).is_err()) {
             return Error::format(file, place, TYPES, dtype);
         }
-        if let Err(error) = TensorInfo::deserialize(info) {
-            return Error::format(file, place, "dtype, shape and data_offsets", error);
+        let info = match TensorInfo::deserialize(info) {
+            Ok(info) => info,
+            Err(error) => return Error::format(file, place, "dtype, shape and data_offsets", error),
+        };
+        let bits = info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &dim| bits.checked_mul(dim));
+        let (start, end) = info.data_offsets;
+        if end.checked_sub(start).and_then(|bytes| bytes.checked_mul(8)).is_none_or(|held| Some(held) != bits) {
+            let expected = format!("the bytes of {:?} {:?}", info.shape, info.dtype);
+            return Error::format(file, place, expected, format_args!("data_offsets {start} to {end}"));
         }
     }
     Error::format(file, "header", "a safetensors header", error)

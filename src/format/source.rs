@@ -81,11 +81,12 @@ impl FileSource {
     pub fn open(path: &std::path::Path) -> Result<Self> {
         let name = path.display().to_string();
         let fail = |reason: String| Error::Io { file: name.clone(), action: "open", reason };
-        let file = std::fs::File::open(path).map_err(|e| fail(e.to_string()))?;
-        let metadata = file.metadata().map_err(|e| fail(e.to_string()))?;
+        // Before it is opened: to open a pipe is to wait for its writer.
+        let metadata = std::fs::metadata(path).map_err(|e| fail(e.to_string()))?;
         if !metadata.is_file() {
             return Err(fail("not a regular file".into()));
         }
+        let file = std::fs::File::open(path).map_err(|e| fail(e.to_string()))?;
         Ok(Self { name, file, len: metadata.len() })
     }
 }

@@ -75,12 +75,13 @@ impl Model {
         options: LoadOptions,
         progress: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Self> {
-        let config = Config::from_json(&checkpoint.config)?;
-        if config.vocab > MAX_VOCAB {
-            return Err(Error::config("vocab_size", format!("at most {MAX_VOCAB}"), config.vocab));
-        }
+        let config = config(&checkpoint)?;
         let file = checkpoint.file_name().to_owned();
         let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
+        if options.context.is_none() && context > MAX_CONTEXT {
+            let expected = format!("a context of at most {MAX_CONTEXT} tokens (a shorter one can be given with -c / context)");
+            return Err(Error::config("max_position_embeddings", expected, context).in_file(&checkpoint.config_file));
+        }
         if !(1..=MAX_CONTEXT).contains(&context) {
             return Err(Error::argument("context", format!("1 to {MAX_CONTEXT} tokens"), context));
         }
@@ -139,7 +140,7 @@ impl Model {
 /// # Errors
 /// [`Error::Config`], [`Error::Tokenizer`], [`Error::Format`], [`Error::Tensors`] (every difference at once).
 pub fn check(checkpoint: &Checkpoint) -> Result<()> {
-    let config = Config::from_json(&checkpoint.config)?;
+    let config = config(checkpoint)?;
     tokenizer(checkpoint, &config)?;
     declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false })?;
     Ok(())
@@ -156,6 +157,15 @@ pub fn random(config: Map<String, Value>, quant: Quant, seed: u64) -> Result<Che
     let (_, wanted) = Fox::declare(&mut Program::default(), &model, &Pages::new(&model, 1, 1), &options);
     let tensors = wanted.into_iter().map(|wanted| (wanted.name, wanted.shape)).collect();
     Ok(crate::format::random::random(config, tensors, quant, seed))
+}
+
+/// The checkpoint's configuration, if it can be run.
+fn config(checkpoint: &Checkpoint) -> Result<Config> {
+    let read = Config::from_json(&checkpoint.config).and_then(|config| match config.vocab {
+        vocab if vocab > MAX_VOCAB => Err(Error::config("vocab_size", format!("at most {MAX_VOCAB}"), vocab)),
+        _ => Ok(config),
+    });
+    read.map_err(|error| error.in_file(&checkpoint.config_file))
 }
 
 /// The checkpoint's tokenizer; one whose ids go beyond the embedding is none of this model's.
@@ -187,6 +197,12 @@ struct Declared {
 }
 
 fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Declared> {
+    // Before anything is made for each layer: the number may be any.
+    let n_tensors = checkpoint.tensors.len();
+    if config.n_layers > n_tensors {
+        let expected = format!("no more layers than the checkpoint has tensors ({n_tensors})");
+        return Err(Error::config("num_hidden_layers", expected, config.n_layers).in_file(&checkpoint.config_file));
+    }
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);

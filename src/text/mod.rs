@@ -10,6 +10,7 @@ mod json_escape;
 mod stops;
 mod stream;
 mod tokenizer;
+mod tokenizer_file;
 mod utf8;
 
 pub use detokenizer::Detokenizer;

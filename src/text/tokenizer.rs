@@ -4,7 +4,7 @@
 //! Hugging Face. Truncation and padding in the file are for training batches and are switched off. Byte-level vocabularies (GPT-2
 //! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
 
-use super::{Detokenizer, Unescape, escape};
+use super::{Detokenizer, Unescape, escape, tokenizer_file};
 use crate::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use tokenizers::DecoderWrapper;
@@ -22,10 +22,15 @@ impl Tokenizer {
     /// From the text of a `tokenizer.json`; `name` is the file, for errors.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] when the text is not JSON or not a tokenizer.
+    /// [`Error::Tokenizer`] when the text is not JSON or not a tokenizer, [`Error::Format`] for a merge or an added token that does not
+    /// fit the vocabulary.
     pub fn from_json(name: &str, json: &str) -> Result<Self> {
         let failed = |reason: tokenizers::Error| Error::Tokenizer(format!("{name}: {}", one_line(&reason.to_string())));
+        // What is no JSON the crate describes better.
+        let parsed = serde_json::from_str(json).unwrap_or_default();
+        tokenizer_file::check_merges(name, &parsed)?;
         let mut inner: tokenizers::Tokenizer = json.parse().map_err(failed)?;
+        tokenizer_file::check_added(name, &parsed, |token| inner.token_to_id(token))?;
         inner.with_truncation(None).map_err(failed)?;
         inner.with_padding(None);
         let added = inner.get_added_tokens_decoder();

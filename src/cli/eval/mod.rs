@@ -6,13 +6,13 @@ mod journal;
 mod niah;
 mod per_token_loss;
 
-use super::convert::part_of;
+use super::new_file::NewFile;
 use super::output::{Done, file_error};
 use clap::Subcommand;
 use drawing::{Drawing, Format};
-use kitfox::Result;
-use std::fs;
-use std::path::Path;
+use kitfox::{Error, Result};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// What can be measured.
 #[derive(Subcommand)]
@@ -31,11 +31,18 @@ pub fn run(command: &Command) -> Done {
     }
 }
 
+/// Refuses, before any work, a table or plot that would take the place of an input, of each other or of what is no file.
+fn check_outputs<'a>(table: &Path, plot: Option<&Path>, inputs: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+    let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
+    if plot == Some(table) {
+        return Err(Error::argument("plot", "another file than the table", table.display()));
+    }
+    [Some(table), plot].into_iter().flatten().try_for_each(|path| NewFile::new(path, &inputs).map(|_| ()))
+}
+
 /// Writes a whole file or none.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let part = part_of(path);
-    fs::write(&part, bytes).map_err(|error| file_error(&part, "write", &error))?;
-    fs::rename(&part, path).map_err(|error| file_error(path, "rename", &error))
+    NewFile::new(path, &[])?.write(|out, name| out.write_all(bytes).map_err(|error| file_error(name, "write", &error)))
 }
 
 /// Writes a plot in the format of its file name.

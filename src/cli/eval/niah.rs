@@ -8,7 +8,7 @@
 use super::chart::HeatMap;
 use super::drawing::Format;
 use super::journal::{Journal, hash, run_of};
-use super::write_plot;
+use super::{check_outputs, write_plot};
 use crate::cli::output::{Done, print_line, tokens_bar};
 use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};
@@ -80,12 +80,16 @@ struct Parts {
 pub fn run(arguments: &Arguments) -> Done {
     check(arguments)?;
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
+    check_outputs(&arguments.output, arguments.plot.as_deref(), arguments.file.iter().chain(&arguments.model.model))?;
     let hay = arguments.file.as_ref().map(|path| read_text(path)).transpose()?;
     let lengths = match &arguments.lengths {
         Some(lengths) => lengths.clone(),
         None => {
             let checkpoint = source::open(arguments.model.model.as_deref())?;
-            let context = Config::from_json(&checkpoint.config)?.context.unwrap_or(DEFAULT_CONTEXT);
+            let context = Config::from_json(&checkpoint.config)
+                .map_err(|error| error.in_file(&checkpoint.config_file))?
+                .context
+                .unwrap_or(DEFAULT_CONTEXT);
             (1..=8).map(|step| context * step / 8).collect()
         }
     };

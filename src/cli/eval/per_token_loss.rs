@@ -8,7 +8,7 @@
 use super::chart::{LineChart, Point};
 use super::drawing::Format;
 use super::journal::{Journal, hash, run_of};
-use super::write_plot;
+use super::{check_outputs, write_plot};
 use crate::cli::output::{Done, print_line, say, tokens_bar};
 use crate::cli::perplexity::{nll, read_text};
 use crate::cli::{KvArgument, ModelArguments, source};
@@ -82,6 +82,7 @@ pub fn run(arguments: &Arguments) -> Done {
     at_least_one("windows", arguments.windows)?;
     at_least_one("bins", Some(arguments.bins))?;
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
+    check_outputs(&arguments.output, arguments.plot.as_deref(), arguments.file.iter().chain(&arguments.model.model))?;
     let texts = arguments.file.iter().map(|path| read_text(path)).collect::<Result<Vec<_>>>()?;
     let kv: KvType = arguments.kv.into();
     let load = LoadOptions { context: arguments.context, kv, scores: true, ..LoadOptions::default() };
