@@ -28,8 +28,8 @@ pub enum Error {
         /// What was found.
         got: String,
     },
-    /// The tensors of a checkpoint are not those of its configuration: all differences at once, one a line after the first.
-    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), .problems.join("; "))]
+    /// The tensors of a checkpoint are not those of its configuration: all differences at once. `Display` shows the first of them.
+    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), first_of(.problems))]
     Tensors {
         /// Path, URL or a word for the source.
         file: String,
@@ -110,6 +110,16 @@ pub enum Error {
     /// The caller asked to stop.
     #[error("aborted")]
     Aborted,
+}
+
+/// As many as a person reads.
+fn first_of(problems: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = problems[..problems.len().min(SHOWN)].join("; ");
+    match problems.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
 }
 
 /// `Result` with [`Error`].

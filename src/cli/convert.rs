@@ -31,13 +31,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Done {
     let quant: Quant = arguments.quant.parse()?;
     let mut checkpoint = source::open(Some(&arguments.input))?;
-    refuse_own_input(&checkpoint, &arguments.output)?;
+    let part = part_of(&arguments.output);
+    refuse_own_input(&checkpoint, &[&arguments.output, &part])?;
     // Before any weight is read: a file that cannot be run is of no use.
     check(&checkpoint)?;
     if arguments.json_escaped {
         checkpoint.set_json_escaped_text();
     }
-    let part = part_of(&arguments.output);
     let converted = write(&mut checkpoint, quant, &part).and_then(|converted| {
         let renamed = fs::rename(&part, &arguments.output);
         renamed.map(|()| converted).map_err(|error| file_error(&arguments.output, "rename", &error))
@@ -78,12 +78,14 @@ fn write(checkpoint: &mut Checkpoint, quant: Quant, part: &Path) -> Result<Conve
     Ok(converted)
 }
 
-/// The weights are read while the output is written.
-fn refuse_own_input(checkpoint: &Checkpoint, output: &Path) -> Result<()> {
-    let Ok(output) = output.canonicalize() else { return Ok(()) };
-    for source in &checkpoint.files {
-        if Path::new(source.name()).canonicalize().is_ok_and(|input| input == output) {
-            return Err(Error::argument("output", "another file than the input", output.display()));
+/// The weights are read while these files are written.
+fn refuse_own_input(checkpoint: &Checkpoint, written: &[&Path]) -> Result<()> {
+    // A file that cannot be resolved is not there yet.
+    for output in written.iter().filter_map(|path| path.canonicalize().ok()) {
+        for source in &checkpoint.files {
+            if Path::new(source.name()).canonicalize().is_ok_and(|input| input == output) {
+                return Err(Error::argument("output", "another file than the input", output.display()));
+            }
         }
     }
     Ok(())

@@ -27,6 +27,8 @@ pub struct Model {
     pub(super) pages: Pages,
     pub(super) context: usize,
     pub(super) chunk: usize,
+    /// Which sequence this is: one more at each reset.
+    pub(super) sequence: u64,
 }
 
 impl Model {
@@ -111,6 +113,12 @@ impl Model {
     /// Forgets the sequence.
     pub fn reset(&mut self) {
         self.pages.reset();
+        self.sequence += 1;
+    }
+
+    /// Which sequence it holds: a number that no earlier one had. Whoever shares a model knows by it that it was reset in between.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// Reads up to [`Model::chunk`] tokens; with `want_logits`, gives the logits [V] after the last.
