@@ -79,11 +79,11 @@ pub enum Error {
     #[error("gpu: {0}")]
     NoGpu(String),
     /// The GPU refused an allocation.
-    #[error("gpu memory: {what} needs {bytes} bytes: {reason}")]
+    #[error("gpu memory: {what} needs {}: {reason}", size(*.bytes))]
     OutOfMemory {
         /// The buffer or plan.
         what: String,
-        /// Its size.
+        /// Its size; 0 when the device refused something that it did not name.
         bytes: u64,
         /// The device's own words, or the limit that it passes.
         reason: String,
@@ -110,6 +110,10 @@ pub enum Error {
     /// The caller asked to stop.
     #[error("aborted")]
     Aborted,
+}
+
+fn size(bytes: u64) -> String {
+    if bytes == 0 { "more than there is".to_owned() } else { format!("{bytes} bytes") }
 }
 
 /// As many as a person reads.
