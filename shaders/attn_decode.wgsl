@@ -48,8 +48,23 @@ const WALKERS = PAGE / ROW * ROW;
 
 var<workgroup> raw: array<vec4<f32>, 3u * WIDTH>; // q, then the new k and v (shifted), before the norm
 var<workgroup> query: array<vec4<f32>, WIDTH>;
-var<workgroup> newest_key: array<vec4<f32>, WIDTH>; // as it is stored
-var<workgroup> newest_value: array<vec4<f32>, WIDTH>;
+// Four channels as the pages hold them. The newest key and value are kept in this form and unpacked behind a barrier: where a value
+// is packed and unpacked in one expression, a compiler may leave both out, and decode would not see what later tokens will see.
+#ifdef KV_F16
+alias Stored = vec2<u32>;
+fn stored(x: vec4<f32>) -> Stored {
+  // WGSL leaves open what becomes of numbers that f16 does not reach: they become its largest.
+  let within = clamp(x, vec4<f32>(-65504.0), vec4<f32>(65504.0));
+  return vec2<u32>(pack2x16float(within.xy), pack2x16float(within.zw));
+}
+fn restored(x: Stored) -> vec4<f32> { return vec4<f32>(unpack2x16float(x.x), unpack2x16float(x.y)); }
+#else
+alias Stored = vec4<f32>;
+fn stored(x: vec4<f32>) -> Stored { return x; }
+fn restored(x: Stored) -> vec4<f32> { return x; }
+#endif
+var<workgroup> newest_key: array<Stored, WIDTH>;
+var<workgroup> newest_value: array<Stored, WIDTH>;
 var<workgroup> scores: array<f32, PAGE>;
 var<workgroup> weights: array<f32, PAGE>;
 var<workgroup> sums: array<vec4<f32>, 2u * PAGE>;
@@ -111,24 +126,6 @@ fn finished(start: u32, lane: u32, weight: u32) -> vec4<f32> {
   return x;
 }
 
-#ifdef KV_F16
-// WGSL leaves open what becomes of numbers that f16 does not reach: they become its largest.
-fn pack4(x: vec4<f32>) -> vec2<u32> {
-  let within = clamp(x, vec4<f32>(-65504.0), vec4<f32>(65504.0));
-  return vec2<u32>(pack2x16float(within.xy), pack2x16float(within.zw));
-}
-#endif
-
-// x as it will be read from the pages.
-fn rounded(x: vec4<f32>) -> vec4<f32> {
-#ifdef KV_F16
-  let words = pack4(x);
-  return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
-#else
-  return x;
-#endif
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
@@ -163,8 +160,8 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   if (lane < WIDTH) {
     query[lane] = finished(0u, lane, params.q_norm + head * HEAD_DIM) * params.scale;
     if (newest) {
-      newest_key[lane] = rounded(finished(WIDTH, lane, params.k_norm + kv_head * HEAD_DIM));
-      newest_value[lane] = rounded(raw[2u * WIDTH + lane]);
+      newest_key[lane] = stored(finished(WIDTH, lane, params.k_norm + kv_head * HEAD_DIM));
+      newest_value[lane] = stored(raw[2u * WIDTH + lane]);
     }
   }
   workgroupBarrier();
@@ -178,7 +175,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   if (newest) {
     // The newest key comes first, with weight 1 until a better one is seen; D = 0.
     var products = vec4<f32>(0.0);
-    for (var c = 0u; c < WIDTH; c++) { products += query[c] * newest_key[c]; }
+    for (var c = 0u; c < WIDTH; c++) { products += query[c] * restored(newest_key[c]); }
     top = products.x + products.y + products.z + products.w;
     if (lane == 0u) {
       total = 1.0;
@@ -186,12 +183,12 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
     }
     if (lane < ROW) {
 #ifdef KV_F16
-      low = newest_value[2u * lane];
-      high = newest_value[2u * lane + 1u];
-      let k = vec4<u32>(pack4(newest_key[2u * lane]), pack4(newest_key[2u * lane + 1u]));
-      let v = vec4<u32>(pack4(low), pack4(high));
+      low = restored(newest_value[2u * lane]);
+      high = restored(newest_value[2u * lane + 1u]);
+      let k = vec4<u32>(newest_key[2u * lane], newest_key[2u * lane + 1u]);
+      let v = vec4<u32>(newest_value[2u * lane], newest_value[2u * lane + 1u]);
 #else
-      low = newest_value[lane];
+      low = restored(newest_value[lane]);
       let k = bitcast<vec4<u32>>(newest_key[lane]);
       let v = bitcast<vec4<u32>>(low);
 #endif

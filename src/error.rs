@@ -28,8 +28,8 @@ pub enum Error {
         /// What was found.
         got: String,
     },
-    /// The tensors of a checkpoint are not those of its configuration: all differences at once, the first ones in the sentence.
-    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), listed(.problems))]
+    /// The tensors of a checkpoint are not those of its configuration: all differences at once; the sentence shows the first of them.
+    #[error("{file}: {} of the model's tensors do not fit: {}", .problems.len(), first_of(.problems))]
     Tensors {
         /// Path, URL or a word for the source.
         file: String,
@@ -79,11 +79,11 @@ pub enum Error {
     #[error("gpu: {0}")]
     NoGpu(String),
     /// The GPU refused an allocation.
-    #[error("gpu memory: {what} needs {bytes} bytes: {reason}")]
+    #[error("gpu memory: {what} needs {}: {reason}", size(*.bytes))]
     OutOfMemory {
         /// The buffer or plan.
         what: String,
-        /// Its size.
+        /// Its size; 0 when the device refused something that it did not name.
         bytes: u64,
         /// The device's own words, or the limit that it passes.
         reason: String,
@@ -112,16 +112,22 @@ pub enum Error {
     Aborted,
 }
 
+fn size(bytes: u64) -> String {
+    if bytes == 0 { "more than there is".to_owned() } else { format!("{bytes} bytes") }
+}
+
+/// As many as a person reads.
+fn first_of(problems: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = problems[..problems.len().min(SHOWN)].join("; ");
+    match problems.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
+}
+
 /// `Result` with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// A sentence has at most this many problems: a configuration can be wrong about a thousand layers.
-const MAX_LISTED: usize = 20;
-
-fn listed(problems: &[String]) -> String {
-    let (first, more) = problems.split_at(problems.len().min(MAX_LISTED));
-    first.join("; ") + if more.is_empty() { "" } else { "; and so on" }
-}
 
 impl Error {
     /// A stable word for programs (the `code` of `KitfoxError` in TypeScript).

@@ -237,6 +237,12 @@ fn an_input_is_not_overwritten() {
     stdout_of(&["convert", &good, "-o", &gguf, "--quant", "q8_0"]);
     let before = std::fs::read(&gguf).unwrap();
     assert_fails(2, &["output", "good.gguf"], &["convert", &gguf, "-o", &gguf, "--quant", "f16"]);
+    // Nor is the file beside the output, through which it is written, the input.
+    let part = format!("{gguf}.part");
+    std::fs::copy(&gguf, &part).unwrap();
+    assert_fails(2, &["output", "good.gguf.part"], &["convert", &part, "-o", &gguf, "--quant", "f16"]);
+    assert_eq!(std::fs::read(&part).unwrap(), std::fs::read(&gguf).unwrap(), "the input is whole");
+    std::fs::remove_file(&part).unwrap();
     assert_eq!(std::fs::read(&gguf).unwrap(), before);
     assert!(!folder.join("good.gguf.part").exists());
 }

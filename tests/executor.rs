@@ -154,6 +154,20 @@ fn shared_scratch_never_aliases_live_buffers() {
 }
 
 /// Bytes of all buffers when none share.
+/// What one graph leaves in scratch, another may overwrite: that would be wrong in silence.
+#[test]
+#[should_panic(expected = "the scratch buffer x is bound by two graphs")]
+fn scratch_of_two_graphs_is_refused() {
+    let mut program = Program::default();
+    let x = program.buffer("x", 4, Role::Scratch);
+    for name in ["one", "two"] {
+        let mut r = program.record(name);
+        record_bump(&mut r, x, 1);
+        r.finish();
+    }
+    cpu::Executor::new(&program, false);
+}
+
 fn bytes(program: &Program) -> u64 {
     program.buffers.iter().map(|buffer| buffer.words as u64 * 4).sum()
 }

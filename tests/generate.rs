@@ -112,6 +112,30 @@ fn two_generations_at_once_are_refused_not_mixed() {
     assert!(matches!(&error, Error::Argument { got, .. } if got.contains("another generation")), "{error}");
 }
 
+/// Also when the other has come just as far, where the number of tokens tells nothing.
+#[test]
+fn a_generation_of_the_same_length_is_another_one_too() {
+    let mut model = model("same length", 8);
+    let begin = |model: &mut Model, prompt: &str, n_steps| {
+        let mut generation = Generation::new(model, prompt, options(1)).unwrap();
+        while block_on(generation.prefill(model)).map(|(done, total)| done < total).unwrap() {}
+        for _ in 0..n_steps {
+            block_on(generation.next(model)).unwrap();
+        }
+        generation
+    };
+    for (prompt, n_steps) in [("abcde", 0), ("abcde", 3), ("a prompt of two chunks", 0)] {
+        let mut first = begin(&mut model, prompt, n_steps);
+        // One step takes the token from the prompt's logits, without the model.
+        if n_steps == 0 {
+            block_on(first.next(&mut model)).unwrap();
+        }
+        begin(&mut model, &prompt.chars().rev().collect::<String>(), n_steps);
+        let error = block_on(first.next(&mut model)).unwrap_err();
+        assert!(matches!(&error, Error::Argument { got, .. } if got.contains("another generation")), "{error}");
+    }
+}
+
 #[test]
 fn prompts_that_cannot_be_run_are_typed_errors() {
     let model = model("prompts", 8);

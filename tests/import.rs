@@ -118,6 +118,54 @@ fn what_cannot_be_run_is_refused_from_the_headers() {
     }
 }
 
+/// Sizes that no file could fill are refused at once: nothing is set aside for them, and no list of a billion tensors is made.
+#[test]
+fn a_configuration_far_beyond_its_file_is_refused_at_once() {
+    let folder = folder("beyond");
+    let all: [&[(&str, Value)]; 5] = [
+        &[("num_hidden_layers", json!(1 << 24))],
+        &[("vocab_size", json!(1 << 24))],
+        &[("hidden_size", json!(1 << 24)), ("num_heads", json!(1 << 17))],
+        &[("intermediate_size", json!(1 << 24))],
+        &[("hidden_size", json!(1 << 23)), ("num_heads", json!(1 << 16)), ("num_hidden_layers", json!(1 << 24))],
+    ];
+    for sizes in all {
+        let mut tiny = Tiny::new(None);
+        for (key, value) in sizes {
+            tiny.config[*key] = value.clone();
+        }
+        let n_values: usize = tiny.tensors.iter().map(|tensor| tensor.2.len()).sum();
+        let started = std::time::Instant::now();
+        let checkpoint = open(&tiny, &folder);
+        for error in [check(&checkpoint).unwrap_err(), load_error(checkpoint)] {
+            let said = error.to_string();
+            assert!(error.code() == "format" && said.contains("model.safetensors: tensors: expected "), "{said}");
+            assert!(said.ends_with(&format!(" parameters, as its configuration says, got {n_values}")), "{said}");
+        }
+        assert!(started.elapsed().as_secs() < 5, "{sizes:?}");
+    }
+    // What is wrong by little is told tensor by tensor, the first of them.
+    let mut tiny = Tiny::new(None);
+    tiny.config["num_hidden_layers"] = json!(100);
+    let error = check(&open(&tiny, &folder)).unwrap_err();
+    let said = error.to_string();
+    assert!(matches!(&error, Error::Tensors { problems, .. } if problems.len() == 99 * 11), "{said}");
+    assert!(said.contains("blk.1.attn_norm.weight [32] is missing; ") && said.ends_with("; and 1069 more"), "{said}");
+}
+
+/// A link to nowhere is not the absence of a file: a model half downloaded would lose its tokenizer without a word.
+#[cfg(unix)]
+#[test]
+fn a_link_to_nowhere_is_named() {
+    for name in ["tokenizer.json", "tokenizer_config.json", "vocab.json", "model.safetensors"] {
+        let folder = Tiny::new(None).write(&folder("links"));
+        let _ = std::fs::remove_file(folder.join(name));
+        std::os::unix::fs::symlink("nowhere", folder.join(name)).unwrap();
+        let error = block_on(format::open(&folder)).err().unwrap();
+        assert!(error.code() == "io" && error.to_string().contains(name), "{error}");
+    }
+}
+
 /// The kernels' reading of a matrix is that of the file formats, number for number.
 #[test]
 fn repacked_weights_are_the_floats_of_the_file() {

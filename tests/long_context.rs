@@ -6,8 +6,9 @@ mod common;
 
 use kitfox::gpu;
 use kitfox::graph::{BufferId, GraphId, Program, Role, Step, cpu};
+use kitfox::kernel::Rows;
 use kitfox::kernel::attention::cases::scrambled_pages;
-use kitfox::kernel::attention::{GateAct, Heads, Kv, MAX_SPLITS, PAGE, Proj, Rows, Vectors};
+use kitfox::kernel::attention::{GateAct, Heads, Kv, MAX_SPLITS, PAGE, Proj, Vectors};
 use kitfox::kernel::attn_decode::AttnDecode;
 use kitfox::kernel::attn_merge::AttnMerge;
 use kitfox::kernel::{attn_prefill, forget_gate, inputs, kv_append};

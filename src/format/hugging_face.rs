@@ -165,7 +165,8 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     const MAX_TEXT: u64 = 256 << 20;
     let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
     let shown = |name: &str| dir.join(name).display().to_string();
-    let there = |name: &str| dir.join(name).exists();
+    // A link to nowhere is there, and opening it says what is wrong: a tokenizer half downloaded must not pass for none.
+    let there = |name: &str| dir.join(name).symlink_metadata().is_ok();
 
     let config = text("config.json").await?;
     let (tokenizer_file, tokenizer) = if there("tokenizer.json") {

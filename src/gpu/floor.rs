@@ -4,7 +4,8 @@
 use super::{Executor, Gpu};
 use crate::error::Result;
 use crate::graph::{GraphId, Program, Role, Step};
-use crate::kernel::rms_norm::{RmsNorm, Rows};
+use crate::kernel::Rows;
+use crate::kernel::rms_norm::RmsNorm;
 use web_time::Instant;
 
 /// Bytes of the buffers copied: WebGPU's default largest buffer, well beyond any cache.
@@ -52,7 +53,7 @@ pub async fn dispatch_time(gpu: &Gpu, n_dispatches: usize, in_flight: usize) -> 
     let mut r = program.record("empty");
     for _ in 0..n_dispatches {
         let weight = r.whole(weight);
-        let y = Rows { buffer: y, stride: 16, offset: 0 };
+        let y = Rows { buffer: y, stride: 16, column: 0 };
         RmsNorm { x: None, y, weight, weight_offset: 0, rows_per_token: 1, width: 16, eps: 1e-6 }.record(&mut r);
     }
     let graph: GraphId = r.finish();

@@ -1,7 +1,7 @@
 //! Storage for scratch buffers by liveness: two buffers that are never alive in the same dispatch share a slot.
 //!
-//! A scratch buffer lives from the first to the last dispatch that binds it, inside one graph. Graphs of a program never run
-//! at once, so slots are shared between them too. First fit, in order of first use: the graphs are short and regular.
+//! A scratch buffer lives from the first to the last dispatch that binds it, inside one graph: what two graphs share is state.
+//! Graphs of a program never run at once, so slots are shared between them too. First fit, in order of first use: the graphs are short and regular.
 
 use super::{Program, Role};
 
@@ -15,9 +15,13 @@ pub struct Plan {
 }
 
 /// Gives every used scratch buffer a slot.
+///
+/// # Panics
+/// When two graphs bind the same scratch buffer: what one leaves in it, another may have overwritten.
 pub fn plan(program: &Program) -> Plan {
     let mut plan = Plan { slot_words: Vec::new(), slot_of: vec![None; program.buffers.len()] };
     for graph in &program.graphs {
+        let earlier = plan.slot_of.clone();
         let mut last_use = vec![None; program.buffers.len()];
         for (at, dispatch) in graph.dispatches.iter().enumerate() {
             for binding in &dispatch.bindings {
@@ -29,7 +33,11 @@ pub fn plan(program: &Program) -> Plan {
         for (at, dispatch) in graph.dispatches.iter().enumerate() {
             for binding in &dispatch.bindings {
                 let ix = binding.buffer.0 as usize;
-                if program.buffers[ix].role != Role::Scratch || plan.slot_of[ix].is_some() {
+                if program.buffers[ix].role != Role::Scratch {
+                    continue;
+                }
+                assert!(earlier[ix].is_none(), "the scratch buffer {} is bound by two graphs", program.buffers[ix].name);
+                if plan.slot_of[ix].is_some() {
                     continue;
                 }
                 let free = busy_until.iter().position(|until| until.is_none_or(|until| until < at));

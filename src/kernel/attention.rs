@@ -167,17 +167,6 @@ pub struct Vectors {
     pub rope: Option<usize>,
 }
 
-/// Columns of a buffer of rows.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows {
-    /// `[tokens, stride]`.
-    pub buffer: BufferId,
-    /// Floats of a row.
-    pub stride: usize,
-    /// First column.
-    pub column: usize,
-}
-
 /// What the output gate is passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateAct {

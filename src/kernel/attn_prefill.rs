@@ -3,9 +3,10 @@
 //! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
 //! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.
 
+use super::Rows;
 use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
-use super::attention::{Heads, Kv, Pages, Rows, fast, head_dim_variant, lambda};
+use super::attention::{Heads, Kv, Pages, fast, head_dim_variant, lambda};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
 /// Columns of `q: [tokens, q_stride]` and the pages to `o: [tokens, n_heads · HEAD_DIM]`.

@@ -3,9 +3,10 @@
 //! k comes from the projection, or shifted or normed from a buffer of its own, and so does v; a buffer may be bound only once, so
 //! a variant says whether v has its own. f16 is rounded to nearest; numbers beyond ±65504 become ±65504.
 
+use super::Rows;
 use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::write_row;
-use super::attention::{Heads, Kv, Pages, Rows};
+use super::attention::{Heads, Kv, Pages};
 use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Variant};
 
 /// Columns of `k: [tokens, k_stride]` and of `v` (or of `k` again) to `k_pages` and `v_pages`.

@@ -6,7 +6,7 @@
 //!
 //! A block type is one `impl` in [`blocks`], one line of the table below, and one section of `shaders/shared/weights.wgsl`.
 
-use crate::graph::{Binding, BufferId, MAX_BINDING_WORDS, Recorder, Variant};
+use crate::graph::{Binding, BufferId, MAX_BINDING_WORDS, MAX_GROUPS, Recorder, Variant};
 use block::Halves;
 use format::Format;
 
@@ -68,6 +68,8 @@ weight_types! {
 pub const SCALES: &str = "SCALES";
 /// The flag of the types whose integers lie in planes of bits.
 pub const PLANES: &str = "PLANES";
+/// Fewest rows that a workgroup of a product with many tokens takes.
+pub const MIN_TILE: usize = 32;
 /// How many flags [`flags`] adds.
 pub const N_FLAGS: usize = FLAGS.len();
 
@@ -150,10 +152,10 @@ impl WeightType {
         self.scale_halves(rows, k).div_ceil(2)
     }
 
-    /// The most rows of `k` weights that one binding holds under WebGPU's default limits; even, so that the next part starts
-    /// at a whole word of scales.
+    /// The most rows of `k` weights that one binding holds under WebGPU's default limits, and that one dispatch covers by tiles of
+    /// [`MIN_TILE`] rows; even, so that the next part starts at a whole word of scales.
     pub fn max_rows(self, k: usize) -> usize {
-        (MAX_BINDING_WORDS / self.row_words(k).max(1)) & !1
+        (MAX_BINDING_WORDS / self.row_words(k).max(1)).min(MAX_GROUPS as usize * MIN_TILE) & !1
     }
 }
 

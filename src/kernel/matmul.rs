@@ -61,7 +61,7 @@ impl MatMul {
         bindings.extend([r.whole(self.x), r.whole(self.y)]);
         bindings.extend(self.bias.map(|bias| r.whole(bias.buffer)));
         // Few rows: more, smaller tiles, or most of the GPU would wait.
-        let tile = if part.n_rows < 1024 { 32 } else { 64 };
+        let tile = if part.n_rows < 1024 { layout::MIN_TILE as u32 } else { 64 };
         let variant = part.ty.variant().flag_if(self.residual, "RESIDUAL").flag_if(tile == 64, "WIDE");
         let variant = variant.flag_if(self.bias.is_some(), "BIAS").constant("TILE", tile);
         let bias_offset = self.bias.map_or(0, |bias| bias.offset);

@@ -4,7 +4,7 @@
 //! To add one: `shaders/NAME.wgsl`, `src/kernel/NAME.rs` with a `static NAME: Kernel`, a recording function, a twin and cases,
 //! and one line in each of the two lists below. The tests find it there.
 
-use crate::graph::Kernel;
+use crate::graph::{BufferId, Kernel};
 
 pub mod attention;
 pub mod attn_decode;
@@ -29,6 +29,17 @@ pub mod sample;
 pub mod ternary;
 pub mod ternary_matmul;
 pub mod token_shift;
+
+/// Columns of a buffer of rows, one row a token.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// `[tokens, stride]`.
+    pub buffer: BufferId,
+    /// Floats of a row.
+    pub stride: usize,
+    /// First column.
+    pub column: usize,
+}
 
 /// Every kernel, for the tests and for `kitfox check`.
 pub static KERNELS: &[&Kernel] = &[

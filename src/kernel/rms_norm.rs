@@ -3,10 +3,10 @@
 //!
 //! Each token has the same weights `[rows_per_token, width]`; a norm that all heads share is expanded at load.
 
-use super::inputs;
+use super::{Rows, inputs};
 use crate::graph::{
-    Args, Binding, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step,
-    Tolerance, Variant,
+    Args, Binding, BindingDecl, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
+    Variant,
 };
 
 /// Rows inside `x: [tokens, in_stride]` to rows inside `y: [tokens, out_stride]`; without `COPY` there is no `x`, and `y` is normalized in place.
@@ -32,21 +32,10 @@ const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
 
 const WG: u32 = 64;
 
-/// Rows of one width inside the token rows of a buffer.
-#[derive(Clone, Copy, Debug)]
-pub struct Rows {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// Words from a token's row to the next.
-    pub stride: usize,
-    /// Words before the first normalized row of a token.
-    pub offset: usize,
-}
-
 /// What to record.
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNorm {
-    /// Where the rows are; `None` normalizes `y` in place.
+    /// Where the rows are, `rows_per_token` of them from its column on; `None` normalizes `y` in place.
     pub x: Option<Rows>,
     /// Where they go.
     pub y: Rows,
@@ -71,7 +60,7 @@ impl RmsNorm {
         let from = self.x.unwrap_or(self.y);
         let x = self.x.map(|x| r.whole(x.buffer));
         let bindings: Vec<Binding> = x.into_iter().chain([self.weight, r.whole(self.y.buffer)]).collect();
-        let words = [self.rows_per_token, self.width, from.stride, from.offset, self.y.stride, self.y.offset, self.weight_offset];
+        let words = [self.rows_per_token, self.width, from.stride, from.column, self.y.stride, self.y.column, self.weight_offset];
         let params: Vec<u32> = words.into_iter().map(|word| word as u32).chain([self.eps.to_bits()]).collect();
         let grid = Grid::xy(Extent::Fixed((self.rows_per_token as u32).div_ceil(WG / lanes)), Extent::Tokens { per: 1 });
         r.dispatch(&RMS_NORM, variant, &bindings, &params, grid);
@@ -114,8 +103,8 @@ fn case((width, rows_per_token, tokens): (usize, usize, usize), in_place: bool, 
     let x = program.buffer("x", (tokens + 1) * stride, Role::Input);
     let weight = program.buffer("weight", weights, Role::Weight);
     let y = program.buffer("y", (tokens + 1) * (stride + 4), Role::Output);
-    let x_rows = (!in_place).then_some(Rows { buffer: x, stride, offset });
-    let y_rows = Rows { buffer: y, stride: stride + 4, offset: offset + 1 };
+    let x_rows = (!in_place).then_some(Rows { buffer: x, stride, column: offset });
+    let y_rows = Rows { buffer: y, stride: stride + 4, column: offset + 1 };
     let weight_window = program.whole(weight);
     let mut r = program.record("rms_norm");
     RmsNorm { x: x_rows, y: y_rows, weight: weight_window, weight_offset, rows_per_token, width, eps: 1e-5 }.record(&mut r);

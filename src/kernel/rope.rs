@@ -3,8 +3,9 @@
 //!
 //! Cosines and sines come from a table that the CPU makes in f64: some software adapters' own are off by 4e-4.
 
+use super::Rows;
 use super::attention::cases::{Fixture, Gates};
-use super::attention::{Heads, Rows, Vectors};
+use super::attention::{Heads, Vectors};
 use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
 /// Columns of `x: [tokens, stride]` in place, by the rows of a table `[positions, 2, half]` in `vectors`.

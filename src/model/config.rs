@@ -3,7 +3,7 @@
 //! Two families write such a file: the authors' own code, and flash-linear-attention's. Every switch of both is read. What cannot
 //! be run, and every key that is not known, is refused here by name, before any weight is touched.
 
-use super::keys::{Family, Keys};
+use super::keys::{Family, Keys, MAX_SIZE};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -55,7 +55,7 @@ pub struct Config {
     pub intermediate: usize,
     /// What its gate rows are passed through.
     pub mlp_act: MlpAct,
-    /// ε of the norms over d and of the output norm. (The norm of q and k has 1e-5, always.)
+    /// ε of the norms over d and of the output norm. (That of q and k is [`crate::kernel::attention::QK_NORM_EPS`], always.)
     pub norm_eps: f32,
     /// q, k and v have biases.
     pub qkv_bias: bool,
@@ -89,9 +89,6 @@ pub struct Config {
     /// ln ε of adaptive computation pruning that the model was trained with.
     pub log_pruning_tolerance: Option<f32>,
 }
-
-/// ε of the norm of q and k, whatever `norm_eps` says (official code).
-pub const QK_NORM_EPS: f32 = 1e-5;
 
 /// Base of the rotary positions when `rope_base` is not given (official code).
 const ROPE_BASE: f64 = 500_000.0;
@@ -152,13 +149,13 @@ impl Config {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Parameters of the model.
-    pub fn n_parameters(&self) -> u64 {
-        let (d, v, i, kv) = (self.hidden as u64, self.vocab as u64, self.intermediate as u64, self.kv_width() as u64);
-        let (heads, h) = (self.n_heads as u64, self.head_dim as u64);
-        let on = u64::from;
+    /// Parameters of the model. In 128 bits: nothing says yet that a file has so many.
+    pub fn n_parameters(&self) -> u128 {
+        let [d, v, i, kv] = [self.hidden, self.vocab, self.intermediate, self.kv_width()].map(|size| size as u128);
+        let [heads, kv_heads, h] = [self.n_heads, self.n_kv_heads, self.head_dim].map(|size| size as u128);
+        let on = u128::from;
         let projections = (2 + on(self.output_gate.is_some())) * d * d + 2 * d * kv + on(self.qkv_bias) * (d + 2 * kv);
-        let shifts = (on(self.k_shift) + on(self.v_shift)) * self.n_kv_heads as u64 * d;
+        let shifts = (on(self.k_shift) + on(self.v_shift)) * kv_heads * d;
         let gate = match self.forget_gate {
             ForgetGate::Full => heads * d + heads,
             ForgetGate::BiasOnly => heads,
@@ -166,7 +163,7 @@ impl Config {
         };
         let qk_norm = on(self.qk_norm) * if self.qk_norm_shared { 2 * h } else { d + kv };
         let layer = projections + shifts + gate + qk_norm + on(self.output_norm) * d + 2 * d + 3 * d * i;
-        (2 - on(self.tied)) * v * d + self.n_layers as u64 * layer + d
+        (2 - on(self.tied)) * v * d + self.n_layers as u128 * layer + d
     }
 }
 
@@ -200,8 +197,11 @@ fn intermediate(keys: &Keys<'_>, hidden: usize) -> Result<usize> {
     }
     // The rule of both families: 256·⌈int(d·ratio·2/3)/256⌉.
     match ((hidden as f64 * ratio * 2.0 / 3.0) as usize).div_ceil(256) * 256 {
-        0 => Err(Error::config("hidden_ratio", "a ratio that gives the MLP at least one channel", ratio)),
-        width => Ok(width),
+        width @ 1.. if width as u64 <= MAX_SIZE => Ok(width),
+        width => {
+            let got = format!("{ratio}, which gives {width}");
+            Err(Error::config("hidden_ratio", format!("a ratio that gives the MLP 1 to {MAX_SIZE} channels"), got))
+        }
     }
 }
 
@@ -270,6 +270,8 @@ mod tests {
             ("num_hidden_layers", json!(1e30)),
             ("intermediate_size", json!(0)),
             ("hidden_ratio", json!(-2)),
+            ("hidden_ratio", json!(1e-3)),
+            ("hidden_ratio", json!(65)),
             ("hidden_act", json!("gelu")),
             ("fgate_type", json!("sometimes")),
             ("ogate_act", json!("silu")),

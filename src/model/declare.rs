@@ -75,7 +75,7 @@ impl<'a> Load<'a> {
         type_of: &'a dyn Fn(&str) -> WeightType,
         n_positions: usize,
     ) -> Self {
-        let next_vector = config.rope_base.map_or(0, |_| n_positions * rope::row_words(config.head_dim));
+        let next_vector = config.rope_base.map_or(0, |_| n_positions.saturating_mul(rope::row_words(config.head_dim)));
         let layer_words: usize = vector_sizes(config).into_iter().flatten().sum();
         let vectors = program.buffer("vectors", next_vector + config.n_layers * layer_words, Role::Weight);
         Self { program, wanted: Vec::new(), config, type_of, vectors, next_vector }
@@ -125,7 +125,10 @@ impl<'a> Load<'a> {
         let gate_up = Matrix::pairs(self.program, &mut self.wanted, &format!("blk.{ix}.gate_up"), pair, padded, d);
         let down = self.matrix(&format!("blk.{ix}.down"), &name("ffn_down"), d, intermediate);
         let row_words = Kv::row_words(head_dim, kv_f16);
-        let mut state = |what: &str, words| self.program.buffer(format!("blk.{ix}.{what}"), words, Role::State);
+        // Saturating: a size that passes 32-bit memory is refused by the loader, not wrapped to a small one.
+        let mut state = |what: &str, n: usize, words: usize| {
+            self.program.buffer(format!("blk.{ix}.{what}"), n.saturating_mul(words), Role::State)
+        };
         Layer {
             attn_norm,
             proj,
@@ -137,10 +140,10 @@ impl<'a> Load<'a> {
             ffn_norm,
             gate_up,
             down,
-            k_pages: state("k_pages", n_pages * PAGE * row_words),
-            v_pages: state("v_pages", n_pages * PAGE * row_words),
-            lam_pages: state("lam_pages", n_pages * heads.lam_words()),
-            shift_rows: state("shift_rows", heads.shift_words()),
+            k_pages: state("k_pages", n_pages, PAGE * row_words),
+            v_pages: state("v_pages", n_pages, PAGE * row_words),
+            lam_pages: state("lam_pages", n_pages, heads.lam_words()),
+            shift_rows: state("shift_rows", 1, heads.shift_words()),
         }
     }
 

@@ -12,22 +12,22 @@
 //! ```
 //! Each part but the products is a switch of [`Config`]. Source: Lin et al., arXiv 2503.02130, and the official code.
 
-use super::config::{Config, MlpAct, OutputGate, QK_NORM_EPS};
+use super::config::{Config, MlpAct, OutputGate};
 use super::declare::{Layer, Load};
 use super::draw::Draw;
 use super::rope as angles;
 use super::state::Pages;
 use super::weights::{Matrix, Wanted};
 use crate::graph::{BufferId, GraphId, Program, Recorder, Role};
-use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, Rows};
+use crate::kernel::attention::{GateAct, Heads, Kv, PAGE, QK_NORM_EPS};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::glu::Glu;
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matmul::MatMul;
 use crate::kernel::matvec::{Epilogue, Gates, GluAct, MatVec, Norm};
-use crate::kernel::rms_norm::{self, RmsNorm};
-use crate::kernel::{attn_prefill, embed, forget_gate, kv_append, output_gate, rope, token_shift};
+use crate::kernel::rms_norm::RmsNorm;
+use crate::kernel::{Rows, attn_prefill, embed, forget_gate, kv_append, output_gate, rope, token_shift};
 
 /// The buffers of a model in a [`Program`].
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Fox {
         let ids = program.buffer("ids", pages.max_pages() * PAGE, Role::Input);
         let draw = Draw::declare(program, vocab, d);
         let logits = program.buffer("logits", vocab, Role::Output);
-        let scores = options.scores.then(|| program.buffer("scores", options.chunk * vocab, Role::Output));
+        let scores = options.scores.then(|| program.buffer("scores", options.chunk.saturating_mul(vocab), Role::Output));
         let (config, kv_f16, chunk) = (config.clone(), options.kv_f16, options.chunk);
         let fox = Self {
             config,
@@ -321,7 +321,7 @@ fn store(part: &Part, x: BufferId, y: BufferId, out_offset: usize) -> MatVec {
 
 /// The norm over d of every token's row.
 fn norm_rows(r: &mut Recorder<'_>, x: BufferId, y: BufferId, weight: BufferId, d: usize, eps: f32) {
-    let own = |buffer| rms_norm::Rows { buffer, stride: d, offset: 0 };
+    let own = |buffer| Rows { buffer, stride: d, column: 0 };
     let weight = r.whole(weight);
     RmsNorm { x: Some(own(x)), y: own(y), weight, weight_offset: 0, rows_per_token: 1, width: d, eps }.record(r);
 }
@@ -336,8 +336,7 @@ fn norm_heads(
     x: Option<Rows>,
     y: BufferId,
 ) {
-    let x = x.map(|x| rms_norm::Rows { buffer: x.buffer, stride: x.stride, offset: x.column });
-    let y = rms_norm::Rows { buffer: y, stride: n_heads * head_dim, offset: 0 };
+    let y = Rows { buffer: y, stride: n_heads * head_dim, column: 0 };
     let weight = r.whole(weight);
     RmsNorm { x, y, weight, weight_offset, rows_per_token: n_heads, width: head_dim, eps }.record(r);
 }

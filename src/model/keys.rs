@@ -98,8 +98,9 @@ const HARMLESS: &[&str] = &[
     "use_l2warp",
 ];
 
-/// Largest value that any size in a configuration may have: far beyond any model, small enough that products fit in 64 bits.
-const MAX_SIZE: u64 = 1 << 24;
+/// Largest value that any size in a configuration may have: far beyond any model, small enough that the product of two fits in 64
+/// bits.
+pub const MAX_SIZE: u64 = 1 << 24;
 
 /// Typed access to the keys; an absent key and null are the same.
 pub struct Keys<'a> {

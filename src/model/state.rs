@@ -55,7 +55,7 @@ impl Pages {
 
     /// Words of the page table `[max_pages, n_layers, n_kv_heads]`.
     pub fn table_words(&self) -> usize {
-        self.max_pages * self.n_layers * self.n_kv_heads
+        self.max_pages.saturating_mul(self.n_layers * self.n_kv_heads)
     }
 
     /// Tokens held.

@@ -83,6 +83,8 @@ pub struct Generation {
     n_prompt: usize,
     /// Tokens of `ids` that the model has seen.
     n_fed: usize,
+    /// The model's sequence that has seen them.
+    sequence: u64,
     /// [V], of the token after those, when they were wanted.
     logits: Option<Vec<f32>>,
     sampler: Sampler,
@@ -112,7 +114,18 @@ impl Generation {
         if ids.len() >= model.context() {
             return Err(Error::ContextFull { needed: ids.len() + 1, available: model.context() });
         }
-        Ok(Self { options, n_prompt: ids.len(), ids, n_fed: 0, logits: None, sampler, turn: None, text, finish: None })
+        Ok(Self {
+            options,
+            n_prompt: ids.len(),
+            ids,
+            n_fed: 0,
+            sequence: 0,
+            logits: None,
+            sampler,
+            turn: None,
+            text,
+            finish: None,
+        })
     }
 
     /// Runs one chunk of the prompt. Returns how many of its tokens are done, and how many there are.
@@ -123,6 +136,7 @@ impl Generation {
         if self.n_fed < self.n_prompt {
             if self.n_fed == 0 {
                 model.reset();
+                self.sequence = model.sequence();
             }
             self.check_turn(model)?;
             let end = self.n_prompt.min(self.n_fed + model.chunk());
@@ -207,10 +221,10 @@ impl Generation {
 
     /// Two generations may share a model only one after the other: the state of the later one replaces that of the earlier.
     fn check_turn(&self, model: &Model) -> Result<()> {
-        if model.pos() == self.n_fed {
+        if (model.sequence(), model.pos()) == (self.sequence, self.n_fed) {
             return Ok(());
         }
-        let got = format!("a model at token {} (another generation has used it)", model.pos());
+        let got = format!("a model at token {} of another text (another generation has used it)", model.pos());
         Err(Error::argument("generation", format!("the model where it left it, at token {}", self.n_fed), got))
     }
 

@@ -125,6 +125,7 @@ impl Model {
             pages,
             context,
             chunk,
+            sequence: 0,
             draws: None,
             turn: 0,
             round_trip: Duration::ZERO,
@@ -196,6 +197,22 @@ struct Declared {
     moves: Vec<(usize, Wanted)>,
 }
 
+/// A file of `n` numbers is compared tensor by tensor with a configuration of up to this many times as many parameters (and of as
+/// many as a small model has). Beyond, the list of what is missing would itself fill the memory.
+const COMPARABLE: u128 = 64;
+const SMALL: u128 = 1 << 24;
+
+/// A configuration that the file cannot be of, by numbers alone, before anything is set aside for it.
+fn check_size(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
+    let n_values: u128 = checkpoint.tensors.iter().map(|tensor| u128::from(tensor.n_values())).sum();
+    let n_parameters = config.n_parameters();
+    if n_parameters <= n_values * COMPARABLE + SMALL {
+        return Ok(());
+    }
+    let expected = format!("{n_parameters} parameters, as its configuration says");
+    Err(Error::format(checkpoint.file_name(), "tensors", expected, format_args!("{n_values}")))
+}
+
 fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Declared> {
     // Before anything is made for each layer: the number may be any.
     let n_tensors = checkpoint.tensors.len();
@@ -203,6 +220,7 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
         let expected = format!("no more layers than the checkpoint has tensors ({n_tensors})");
         return Err(Error::config("num_hidden_layers", expected, config.n_layers).in_file(&checkpoint.config_file));
     }
+    check_size(checkpoint, config)?;
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);

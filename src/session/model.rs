@@ -33,6 +33,8 @@ pub struct Model {
     pub(super) pages: Pages,
     pub(super) context: usize,
     pub(super) chunk: usize,
+    /// Which sequence this is: one more at each reset.
+    pub(super) sequence: u64,
     pub(super) draws: Option<Draws>,
     pub(super) turn: u64,
     pub(super) round_trip: Duration,
@@ -147,6 +149,12 @@ impl Model {
     pub fn reset(&mut self) {
         self.end_draws();
         self.pages.reset();
+        self.sequence += 1;
+    }
+
+    /// Which sequence it holds: a number that no earlier one had. Whoever shares a model knows by it that it was reset in between.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// Reads up to [`Model::chunk`] tokens; with `want_logits`, gives the logits [V] after the last.

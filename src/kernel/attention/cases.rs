@@ -1,10 +1,10 @@
 //! Inputs for the cases of the attention kernels: a layer among several whose pages lie in no order, with some history in them.
 
 use super::pages::write_row;
-use super::{Heads, Kv, PAGE, Proj, Rows, Vectors, lambda};
+use super::{Heads, Kv, PAGE, Proj, Vectors, lambda};
 use crate::graph::compare::GUARD;
 use crate::graph::{BufferId, Case, Compare, Expect, Program, Recorder, Role, Step};
-use crate::kernel::inputs;
+use crate::kernel::{Rows, inputs};
 
 /// What the gates of a case are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

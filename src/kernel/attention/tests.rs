@@ -1,12 +1,12 @@
 //! The attention kernels together against one plain f64 reference: chunks of any size, token by token, splits, scrambled pages.
 
 use super::cases::{Fixture, Gates};
-use super::{GateAct, Heads, MAX_SPLITS, PAGE, Proj, QK_NORM_EPS, Rows, Vectors};
+use super::{GateAct, Heads, MAX_SPLITS, PAGE, Proj, QK_NORM_EPS, Vectors};
 use crate::graph::{BufferId, GraphId, Program, Step, cpu};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
-use crate::kernel::rms_norm::{self, RmsNorm};
-use crate::kernel::{attn_prefill, forget_gate, kv_append, output_gate, rope, token_shift};
+use crate::kernel::rms_norm::RmsNorm;
+use crate::kernel::{Rows, attn_prefill, forget_gate, kv_append, output_gate, rope, token_shift};
 
 const EPS: f32 = 1e-6;
 const N_TOKENS: usize = 150;
@@ -45,7 +45,7 @@ fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Lay
     let mut r = program.record("prefill");
     token_shift::record(&mut r, &heads, proj, &columns, token_shift::Which::K, shift_rows, k_shifted);
     token_shift::record(&mut r, &heads, proj, &columns, token_shift::Which::V, shift_rows, v);
-    let rows = |buffer, stride, offset| rms_norm::Rows { buffer, stride, offset };
+    let rows = |buffer, stride, column| Rows { buffer, stride, column };
     let weight = r.whole(vectors.buffer);
     let norms = [
         (Some(rows(proj, columns.stride, columns.q)), q, vectors.q_norm, d),
@@ -59,7 +59,7 @@ fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Lay
     norm(&mut r, norms[0], QK_NORM_EPS);
     norm(&mut r, norms[1], QK_NORM_EPS);
     forget_gate::record(&mut r, &heads, proj, &columns, &vectors, &kv);
-    let own = |buffer, stride| Rows { buffer, stride, column: 0 };
+    let own = |buffer, stride| rows(buffer, stride, 0);
     let [q_rows, k_rows, v_rows] = [own(q, d), own(k, kv_width), own(v, kv_width)];
     rope::record(&mut r, heads.n_heads, head_dim, &vectors, &q_rows);
     rope::record(&mut r, heads.n_kv_heads, head_dim, &vectors, &k_rows);

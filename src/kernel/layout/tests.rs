@@ -79,5 +79,7 @@ fn sizes_are_those_of_gguf_and_scales_fill_words() {
 fn odd_f16_rows_fill_whole_vectors() {
     assert_eq!(WeightType::F16.data_words(3, 36), 56);
     assert_eq!(WeightType::F32.max_rows(1 << 25), 0);
+    // Millions of narrow rows fit in a binding, but not in the workgroups of one dispatch.
+    assert_eq!(WeightType::F16.max_rows(16), 2_097_120);
     assert!(WeightType::F16.data_words(WeightType::F16.max_rows(1536), 1536) <= MAX_BINDING_WORDS);
 }
