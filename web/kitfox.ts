@@ -45,20 +45,18 @@ export class Kitfox {
   static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
     checkLoad(url, options);
     if (options.signal?.aborted === true) throw aborted(options.signal);
-    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
     const { wasmUrl, context, kv, scores } = options;
-    await connection.load(
-      {
-        type: 'load',
-        url: absolute(url),
-        device: options.device ?? 'auto',
-        ...(wasmUrl === undefined ? {} : { wasmUrl: absolute(wasmUrl) }),
-        ...(context === undefined ? {} : { context }),
-        ...(kv === undefined ? {} : { kv }),
-        ...(scores === undefined ? {} : { scores }),
-      },
-      options,
-    );
+    const message = {
+      type: 'load',
+      url: absolute('url', url),
+      device: options.device ?? 'auto',
+      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+      ...(context === undefined ? {} : { context }),
+      ...(kv === undefined ? {} : { kv }),
+      ...(scores === undefined ? {} : { scores }),
+    } as const;
+    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
+    await connection.load(message, options);
     return new Kitfox(connection);
   }
 

@@ -140,7 +140,7 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
   repeatPenalty: number('a finite number above 0', (n) => Number.isFinite(n) && n > 0),
   seed: whole(0, Number.MAX_SAFE_INTEGER),
   stop: (value) => {
-    const texts: unknown[] = Array.isArray(value) ? value : [value];
+    const texts: unknown[] = Array.isArray(value) ? [...value] : [value]; // spread: a hole is no text
     return texts.every((text) => typeof text === 'string' && text !== '') ? undefined : 'a text or a list of texts, none empty';
   },
   signal,
@@ -152,7 +152,8 @@ const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
 const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 const ids: Check = (value) => {
-  const right = value instanceof Uint32Array || (Array.isArray(value) && value.every(id));
+  // Spread: a hole is no id.
+  const right = value instanceof Uint32Array || (Array.isArray(value) && [...value].every(id));
   return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
 };
 

@@ -55,3 +55,23 @@ test('what is no token id is refused by name', () => {
   }
   refuses(() => checkLogits([1], { decode: 1 }), /logits: decode: expected true or false/);
 });
+
+test('whatever is given in place of options, the error is typed, short, and names it', () => {
+  const bare = Object.create(null);
+  const round = [];
+  round.push(round);
+  const hostile = {
+    get toString() {
+      throw new Error('never called');
+    },
+  };
+  for (const value of [[], [1], 'x', 5, 1n, Symbol('s'), () => 1]) refuses(() => checkGenerate('a', value), /expected an object of options/);
+  const odd = [bare, round, hostile, [1n], [Symbol('s')], [bare], new Array(3), new Array(1e6).fill('x'), 'y'.repeat(1e6), class {}, new Proxy({}, {})];
+  for (const value of odd) {
+    for (const call of [() => checkGenerate('a', { temperature: value }), () => checkLogits(value, {}), () => checkGenerate('a', { signal: value })]) {
+      refuses(call, /^(generate|logits): \w+: expected .{1,300}$/);
+    }
+  }
+  refuses(() => checkGenerate('a', { stop: ['x', , 'y'] }), /stop: expected/);
+  refuses(() => checkLogits([1, , 2], {}), /ids: expected/);
+});
