@@ -18,7 +18,7 @@ import { checkGenerate, checkLoad, checkLogits, type GenerateOptions, type Info,
 import { absolute, startWorker } from './place.js';
 
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
-export { Generation, Piece } from './generation.js';
+export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {

@@ -46,9 +46,9 @@ test('disposed at any point, a call ends with its error and the worker is gone',
     let fox = await load();
     messages.prefill = await fails(collect(fox.generate(LONG, { onPrefill: () => fox.dispose() })));
     fox = await load();
-    const [running, waiting, logits] = [fox.generate('a'), fox.generate('b'), fox.logits([1, 2, 3])];
+    const running = fox.generate('a');
     await running.next();
-    const queued = [collect(waiting), logits];
+    const queued = [collect(fox.generate('b')), fox.logits([1, 2, 3])];
     fox.dispose();
     fox.dispose();
     messages.decode = await fails(collect(running));
