@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { chromium, inPage, openPage } from './browsers.mjs';
 import { startServer } from './server.mjs';
 
@@ -19,6 +20,14 @@ after(async () => {
 
 async function blank() {
   return openPage(browser, `${server.url}/blank`);
+}
+
+/** The browser tells a worker's end a little later than it is. */
+async function workersEnd(page) {
+  for (let wait = 0; page.workers().length > 0; wait += 50) {
+    assert.ok(wait < 20_000, `${page.workers().length} workers are left`);
+    await sleep(50);
+  }
 }
 
 test('eight calls at once answer as they do alone', async () => {
@@ -58,7 +67,7 @@ test('disposed at any point, a call ends with its error and the worker is gone',
     return messages;
   });
   for (const [at, message] of Object.entries(messages)) assert.equal(message, 'disposed: the model was disposed', at);
-  assert.equal(page.workers().length, 0);
+  await workersEnd(page);
   assert.deepEqual(complaints, []);
 });
 
@@ -91,8 +100,9 @@ test('loops that are left by break, throw and return, and calls of next in paral
   assert.deepEqual(complaints, []);
 });
 
-for (const device of ['cpu', 'gpu']) {
-  test(`ten models in a row, and two at once, on the ${device}: workers and memory stay flat`, async () => {
+// A load takes many seconds on a GPU in software: its shaders are compiled.
+for (const [device, rounds] of [['cpu', 10], ['gpu', 3]]) {
+  test(`${rounds} models in a row, and two at once, on the ${device}: workers and memory stay flat`, async () => {
     const { page, complaints } = await blank();
     const session = await page.createCDPSession();
     const heap = async () => {
@@ -108,14 +118,14 @@ for (const device of ['cpu', 'gpu']) {
       }, device);
     const began = await round();
     const before = await heap();
-    for (let n = 1; n < 10; n += 1) {
+    for (let n = 1; n < rounds; n += 1) {
       const { ids, loadHeapBytes } = await round();
       assert.equal(ids, began.ids);
       assert.ok(loadHeapBytes <= began.loadHeapBytes + 2 ** 20, `load ${n} made the wasm heap grow by ${loadHeapBytes}, the first by ${began.loadHeapBytes}`);
     }
     const grown = (await heap()) - before;
     assert.ok(grown < 2 ** 19, `the page's own heap grew by ${grown} bytes`);
-    assert.equal(page.workers().length, 0);
+    await workersEnd(page);
     const both = await Promise.all([round(), round()]);
     for (const { ids } of both) assert.equal(ids, began.ids);
     assert.deepEqual(complaints, []);
