@@ -13,7 +13,7 @@
 @group(0) @binding(4) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, group, 64]
 @group(0) @binding(5) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
 #ifdef SHIFT
-@group(0) @binding(6) var<storage, read_write> shift_rows: array<f32>; // [2 slots, 2 (k, v), kv_heads · head_dim]
+@group(0) @binding(6) var<storage, read_write> shift_rows: array<f32>; // [slots, 2 (k, v), kv_heads · head_dim]
 #endif
 @group(0) @binding(7) var<storage, read_write> partials: array<f32>; // [heads, MAX_SPLITS, 2 + head_dim]: top, Σ p, Σ p·v
 

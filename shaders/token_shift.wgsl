@@ -2,7 +2,7 @@
 // One invocation an element. y[−1] comes from the shift row that the replay before left; the last y is left for the next.
 
 @group(0) @binding(0) var<storage, read> proj: array<f32>; // [tokens, stride]
-@group(0) @binding(1) var<storage, read_write> shift_rows: array<f32>; // [2 slots, 2 (k, v), width]
+@group(0) @binding(1) var<storage, read_write> shift_rows: array<f32>; // [slots, 2 (k, v), width]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>; // [tokens, width]
 
 struct Params {

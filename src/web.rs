@@ -174,8 +174,12 @@ impl Engine {
             seed: options.seed() as u64,
             ..default
         };
-        let options =
-            GenerateOptions { max_tokens: options.max_tokens() as usize, sampler, stop: options.stop(), ignore_eos: false };
+        let options = GenerateOptions {
+            max_tokens: options.max_tokens() as usize,
+            sampler,
+            stop: options.stop(),
+            ..GenerateOptions::default()
+        };
         (self.generation, self.logits) = (None, None);
         self.generation = Some(Generation::new(&self.model, prompt, options).map_err(|error| to_js(&error))?);
         Ok(())

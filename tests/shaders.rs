@@ -135,7 +135,7 @@ fn check_entry(module: &naga::Module, problems: &mut Vec<String>) {
 fn element(module: &naga::Module, ty: &TypeInner) -> Option<Elem> {
     let TypeInner::Array { base, size: naga::ArraySize::Dynamic, .. } = ty else { return None };
     let (size, scalar) = match &module.types[*base].inner {
-        TypeInner::Scalar(scalar) => (1, scalar),
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => (1, scalar),
         TypeInner::Vector { size, scalar } => (*size as u8, scalar),
         _ => return None,
     };

@@ -148,14 +148,18 @@ fn odd_sizes_and_combinations_give_the_same_on_every_device() {
         };
         let [want, steps] = run(DeviceChoice::Twin);
         // Between the two ways of one device an f16 cache may round a key to its other neighbour.
-        let bar = if kv == KvType::F16 { 5e-3 } else { 1e-4 };
+        let bar = if kv == KvType::F16 { 1e-3 } else { 1e-4 };
         assert!(worst(&steps, &want) < bar, "{config:?}: {:e}", worst(&steps, &want));
         assert!(want.iter().any(|logit| logit.abs() > 0.5), "{config:?}: nothing to compare");
         let devices = [DeviceChoice::Cpu, DeviceChoice::Gpu];
         for device in devices.into_iter().filter(|device| *device != DeviceChoice::Gpu || common::gpu_expected()) {
             for (way, got) in run(device).into_iter().enumerate() {
                 let worst = worst(&got, &want);
-                println!("{device:?}, {}: {worst:.1e} {ty} {kv:?} {config:?}", ["chunks", "steps"][way]);
+                println!(
+                    "{worst:.1e} {device:?} {ty} kv {kv:?} {:<6} {}",
+                    ["chunks", "steps"][way],
+                    Value::Object(config.clone())
+                );
                 assert!(worst < bar, "{device:?}, {}, {config:?}: {worst:e}", ["chunks", "steps"][way]);
             }
         }
@@ -166,39 +170,29 @@ fn odd_sizes_and_combinations_give_the_same_on_every_device() {
 #[test]
 fn padding_of_the_mlp_changes_nothing() {
     let of = |width: usize| config(json!({"model_type": "forgetting_transformer", "intermediate_size": width}));
-    let narrow = random(of(31), Quant::plain(TensorType::F32), 9).unwrap();
+    let mut narrow = random(of(31), Quant::plain(TensorType::F32), 9).unwrap();
+    // A wide checkpoint in memory: the numbers of the narrow one, and zeros.
     let mut wide = random(of(36), Quant::plain(TensorType::F32), 9).unwrap();
-    // The wide checkpoint in memory, its tensors those of the narrow one and zeros.
     let mut bytes = Vec::new();
-    let mut narrow_files = narrow;
     for ix in 0..wide.tensors.len() {
-        let (from, to) = (narrow_files.tensors[ix].clone(), &mut wide.tensors[ix]);
-        let values = block_on(narrow_files.read_rows(ix, 0, from.n_rows())).unwrap();
-        to.offset = bytes.len() as u64;
-        for row in 0..to.n_rows() {
-            let mut words = vec![0; 4 * to.width()];
-            if row < from.n_rows() {
-                words[..4 * from.width()].copy_from_slice(&values[row * 4 * from.width()..][..4 * from.width()]);
-            }
-            bytes.extend(words);
+        let from = narrow.tensors[ix].clone();
+        let values = block_on(narrow.read_rows(ix, 0, from.n_rows())).unwrap();
+        let mut rows = values.chunks_exact(4 * from.width());
+        wide.tensors[ix].offset = bytes.len() as u64;
+        for _ in 0..wide.tensors[ix].n_rows() {
+            let row = rows.next().unwrap_or(&[]);
+            bytes.extend_from_slice(row);
+            bytes.extend(vec![0; 4 * wide.tensors[ix].width() - row.len()]);
         }
     }
     wide.files = vec![Box::new(format::BytesSource::new("wide", bytes))];
-    let narrow = random(of(31), Quant::plain(TensorType::F32), 9).unwrap();
-    for device in [DeviceChoice::Cpu, DeviceChoice::Twin] {
-        let again = random(of(31), Quant::plain(TensorType::F32), 9).unwrap();
-        let mut narrow = load(again, device, 64, KvType::F32).unwrap();
-        let got = by_chunks(&mut narrow, &text(70));
-        assert!(got.iter().any(|logit| logit.abs() > 0.5));
-        if device == DeviceChoice::Cpu {
-            let mut wide_model = made_up(&of(36), TensorType::F32, device, 64, KvType::F32);
-            assert!(worst(&by_chunks(&mut wide_model, &text(70)), &got) > 0.01, "another model");
-        }
-    }
-    let mut wide = load(wide, DeviceChoice::Cpu, 64, KvType::F32).unwrap();
-    let mut narrow = load(narrow, DeviceChoice::Cpu, 64, KvType::F32).unwrap();
-    let (a, b) = (by_chunks(&mut wide, &text(70)), by_chunks(&mut narrow, &text(70)));
-    assert!(worst(&a, &b) < 1e-5, "{:e}", worst(&a, &b));
+    let logits = |checkpoint| {
+        let mut model = load(checkpoint, DeviceChoice::Cpu, 64, KvType::F32).unwrap();
+        [by_chunks(&mut model, &text(70)), by_steps(&mut model, &text(20))].concat()
+    };
+    let (wide, narrow) = (logits(wide), logits(narrow));
+    assert!(narrow.iter().any(|logit| logit.abs() > 0.5), "nothing to compare");
+    assert!(worst(&wide, &narrow) < 1e-5, "{:e}", worst(&wide, &narrow));
 }
 
 /// Pages of the window and a chunk serve a sequence of any length, and nothing of an old page is seen.

@@ -4,8 +4,8 @@ struct Step {
   n_tokens: u32,        // tokens in this replay
   n_splits: u32,        // workgroups a head that share the keys in decode attention
   pages_per_split: u32, // KV pages that each of them takes
-  shift_in: u32,        // shift row (0 or 1) of token pos - 1
-  shift_out: u32,       // shift row (0 or 1) for the last token of this replay
+  shift_in: u32,        // slot of the shift rows of token pos - 1
+  shift_out: u32,       // slot of the shift rows for the last token of this replay
   first_page: u32,      // KV page with the first key that its first token sees
   pad: u32,
 }

@@ -98,6 +98,7 @@ pub fn run(arguments: Arguments) -> Done {
         sampler: arguments.sampling.options(),
         stop: arguments.stop,
         ignore_eos: arguments.ignore_eos,
+        ..GenerateOptions::default()
     };
     options.check()?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };

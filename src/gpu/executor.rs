@@ -22,6 +22,9 @@ use std::rc::Rc;
 /// Uniform windows start on multiples of this many bytes (WebGPU's default).
 const UNIFORM_ALIGN_BYTES: u64 = 256;
 
+/// Reads up to this length are read through buffers of this length.
+const SHORT_READ_BYTES: u64 = 256;
+
 /// What an executor has created and done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -47,6 +50,20 @@ struct Task {
     bind_group: wgpu::BindGroup,
     grid: Grid,
     only_for_logits: bool,
+}
+
+/// A read that is under way.
+pub struct PendingRead {
+    buffer: BufferId,
+    n_words: usize,
+    /// `None` when nothing is to be read.
+    copy: Option<QueuedCopy>,
+}
+
+struct QueuedCopy {
+    staging: wgpu::Buffer,
+    submission: wgpu::SubmissionIndex,
+    mapped: oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>,
 }
 
 /// One program on one device.
@@ -255,55 +272,85 @@ impl Executor {
     /// # Panics
     /// When the window passes the end of the buffer.
     pub fn read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> impl Future<Output = Result<Vec<u32>>> + use<'_> {
+        let started = self.start_read(buffer, first_word, n_words);
+        async move { self.finish_read(started?).await }
+    }
+
+    /// The first half of [`Executor::read`]: queues the copy.
+    ///
+    /// # Errors
+    /// What the device reported since the last call.
+    ///
+    /// # Panics
+    /// When the window passes the end of the buffer.
+    pub fn start_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> Result<PendingRead> {
         let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
         assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
-        let queued = self.gpu.faults.check("read").map(|()| (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words)));
-        async move {
-            let Some((staging, submission, mapped)) = queued? else { return Ok(Vec::new()) };
-            self.gpu.wait(submission, "read")?;
-            let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
-            let mapped = mapped.await;
-            self.gpu.faults.check("read")?;
-            match mapped {
-                Some(Ok(())) => {}
-                Some(Err(error)) => return Err(failed(error.to_string())),
-                None => return Err(failed("the device forgot the read".to_owned())),
-            }
-            let view = staging.get_mapped_range(..n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
-            let words = bytemuck::pod_collect_to_vec(&view);
-            drop(view);
+        self.gpu.faults.check("read")?;
+        let copy = (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words));
+        Ok(PendingRead { buffer, n_words, copy })
+    }
+
+    /// The second half of [`Executor::read`]: waits for the words.
+    ///
+    /// # Errors
+    /// What the device reported since the last call.
+    pub async fn finish_read(&self, read: PendingRead) -> Result<Vec<u32>> {
+        let name = &self.table[read.buffer.0 as usize].name;
+        let Some(QueuedCopy { staging, submission, mapped }) = read.copy else { return Ok(Vec::new()) };
+        self.gpu.wait(submission, "read")?;
+        let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
+        let mapped = mapped.await;
+        self.gpu.faults.check("read")?;
+        match mapped {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(failed(error.to_string())),
+            None => return Err(failed("the device forgot the read".to_owned())),
+        }
+        let view = staging.get_mapped_range(..read.n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
+        let words = bytemuck::pod_collect_to_vec(&view);
+        drop(view);
+        staging.unmap();
+        self.staging.borrow_mut().push(staging);
+        Ok(words)
+    }
+
+    /// Gives up a read whose words are of no use any more.
+    pub fn abandon_read(&self, read: PendingRead) {
+        if let Some(QueuedCopy { staging, .. }) = read.copy {
             staging.unmap();
             self.staging.borrow_mut().push(staging);
-            Ok(words)
         }
     }
 
-    fn queue_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> (wgpu::Buffer, wgpu::SubmissionIndex, Mapped) {
+    fn queue_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> QueuedCopy {
         let bytes = n_words as u64 * 4;
         let staging = self.take_staging(bytes);
         let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         encoder.copy_buffer_to_buffer(self.buffer(buffer), first_word as u64 * 4, &staging, 0, bytes);
         let submission = self.gpu.queue.submit([encoder.finish()]);
-        let (sender, receiver) = oneshot::channel();
+        let (sender, mapped) = oneshot::channel();
         staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| sender.send(result));
         self.count(|counters| {
             counters.submits += 1;
             counters.reads += 1;
         });
-        (staging, submission, receiver)
+        QueuedCopy { staging, submission, mapped }
     }
 
     /// A buffer for reading back that is large enough and not in use.
     fn take_staging(&self, bytes: u64) -> wgpu::Buffer {
         let mut free = self.staging.borrow_mut();
-        if let Some(ix) = free.iter().position(|buffer| buffer.size() >= bytes) {
+        let fitting = free.iter().enumerate().filter(|(_, buffer)| buffer.size() >= bytes);
+        if let Some((ix, _)) = fitting.min_by_key(|(_, buffer)| buffer.size()) {
             return free.swap_remove(ix);
         }
         // One that is too small makes room: the pool never holds more buffers than reads were under way at once.
         free.pop();
         self.count(|counters| counters.buffers += 1);
-        let descriptor =
-            wgpu::BufferDescriptor { label: Some("read-back"), size: bytes, usage: STAGING, mapped_at_creation: false };
+        // Short reads share their buffers, however long each is.
+        let size = bytes.max(SHORT_READ_BYTES);
+        let descriptor = wgpu::BufferDescriptor { label: Some("read-back"), size, usage: STAGING, mapped_at_creation: false };
         self.gpu.device.create_buffer(&descriptor)
     }
 
@@ -318,8 +365,6 @@ impl Executor {
         self.counters.set(counters);
     }
 }
-
-type Mapped = oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>;
 
 const STAGING: wgpu::BufferUsages = wgpu::BufferUsages::MAP_READ.union(wgpu::BufferUsages::COPY_DST);
 

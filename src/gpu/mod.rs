@@ -13,7 +13,7 @@ mod pipeline;
 mod preprocess;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
-pub use executor::{Counters, Executor};
+pub use executor::{Counters, Executor, PendingRead};
 pub use preprocess::preprocess;
 
 use crate::error::{Error, Result};

@@ -78,9 +78,9 @@ pub struct Step {
     pub n_splits: u32,
     /// KV pages that each of them takes.
     pub pages_per_split: u32,
-    /// Which of the two shift rows holds token `pos - 1`.
+    /// Which slot of the shift rows holds token `pos - 1`.
     pub shift_in: u32,
-    /// Which of the two shift rows takes the last token of this replay; never `shift_in`.
+    /// Which slot of the shift rows takes the last token of this replay; never `shift_in`.
     pub shift_out: u32,
     /// KV page with the first key that the first token of this replay sees: 0 without a sliding window.
     pub first_page: u32,

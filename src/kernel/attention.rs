@@ -25,6 +25,8 @@ pub const PAGE: usize = 64;
 
 /// Most workgroups a head that share the keys in decode: rows of the partial sums. `step.n_splits` may not pass it.
 pub const MAX_SPLITS: usize = 32;
+/// Slots of the shift rows: those of the last tokens, so that a sequence can go back by as many less one.
+pub const SHIFT_SLOTS: usize = 32;
 
 /// Epsilon of the norms of q and k, whatever `norm_eps` says (fox.md 2).
 pub const QK_NORM_EPS: f32 = 1e-5;
@@ -84,9 +86,9 @@ impl Heads {
         self.n_heads * MAX_SPLITS * (PARTIAL_HEAD + self.head_dim)
     }
 
-    /// Words of one layer's shift rows: `[2 slots, 2 (k, v), kv_width]`.
+    /// Words of one layer's shift rows: `[SHIFT_SLOTS, 2 (k, v), kv_width]`.
     pub fn shift_words(&self) -> usize {
-        4 * self.kv_width()
+        SHIFT_SLOTS * 2 * self.kv_width()
     }
 
     /// Words of the Λ of a page: `[group, 64]` pairs.

@@ -9,7 +9,8 @@ use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::prologue::Prologue;
 use super::attention::{
-    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, head_dim_variant, lambda,
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, SHIFT_SLOTS, Vectors, fast, forget_flag, head_dim_variant,
+    lambda,
 };
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
@@ -75,7 +76,7 @@ pub struct AttnDecode<'a> {
     pub vectors: &'a Vectors,
     /// The pages.
     pub kv: &'a Kv,
-    /// `[2 slots, 2 (k, v), d]`; bound only when k or v is shifted.
+    /// `[SHIFT_SLOTS, 2 (k, v), d]`; bound only when k or v is shifted.
     pub shift_rows: BufferId,
     /// [`Heads::partial_words`] words.
     pub partials: BufferId,
@@ -247,7 +248,7 @@ fn case(special: Special) -> Case {
     let partials = fixture.output("partials", heads.partial_words());
     let first_page = ((pos + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE) as u32;
     let n_splits = ((pos / PAGE + 1) as u32 - first_page).div_ceil(pages_per_split);
-    let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
+    let [shift_in, shift_out] = [pos, pos + 1].map(|turn| (turn % SHIFT_SLOTS) as u32);
     let pos = pos as u32;
     let step = Step { pos, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, first_page, pad: 0 };
     let kv = fixture.kv;

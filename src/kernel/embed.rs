@@ -1,4 +1,4 @@
-//! x[t] = E[ids[t]]: the rows of the embedding matrix for this replay's tokens, dequantized.
+//! x[t] = E[ids[pos + t]]: the rows of the embedding matrix for this replay's tokens, dequantized.
 //!
 //! A matrix over 128 MiB comes in parts, a dispatch each; an id outside the part at hand leaves its row of x alone. The host
 //! refuses ids outside the vocabulary before they get here.
@@ -9,7 +9,7 @@ use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
 };
 
-/// `data, scales: [n_rows, k]` and `ids: [tokens]` to `x: [tokens, k]`.
+/// `data, scales: [n_rows, k]` and `ids: [context]`, by position, to `x: [tokens, k]`.
 pub static EMBED: Kernel = Kernel {
     name: "embed",
     wgsl: include_str!("../../shaders/embed.wgsl"),
@@ -50,12 +50,15 @@ fn twin(args: &mut Args<'_>) {
     let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
     let (ids, x) = (args.take("ids"), args.take_f32("x"));
     for t in 0..args.step.n_tokens as usize {
-        let id = ids[t] as usize;
+        let id = ids[args.step.pos as usize + t] as usize;
         if (first_row..first_row + n_rows).contains(&id) {
             x[t * k..(t + 1) * k].copy_from_slice(&layout::read_row(ty, k, data, scales, id - first_row));
         }
     }
 }
+
+/// Position of the cases' first token.
+const POS: usize = 3;
 
 fn cases() -> Vec<Case> {
     let shapes = [(32, 5, 0), (36, 5, 0), (96, 7, 4), (512, 130, 2), (768, 5, 3), (1280, 64, 1000)];
@@ -69,26 +72,26 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Ids below, inside and above the part; one token more in the buffer than in the step.
+/// Ids below, inside and above the part, behind those of earlier tokens; one token more in the buffer than in the step.
 fn case(ty: WeightType, k: usize, rows: usize, first_row: usize) -> Case {
     let (first, last) = (first_row as u32, (first_row + rows) as u32 - 1);
     let ids = vec![first, last, first.wrapping_sub(1), last + 1, first + rows as u32 / 2, first];
     let mut program = Program::default();
     let mut contents = Vec::new();
     let part = layout::sample_part(&mut program, &mut contents, ty, rows, k);
-    let ids_buffer = program.buffer("ids", ids.len(), Role::Input);
+    let ids_buffer = program.buffer("ids", POS + ids.len(), Role::Input);
     let x = program.buffer("x", ids.len() * k, Role::Output);
     let mut r = program.record("embed");
     record(&mut r, ids_buffer, &part, first_row, x);
     r.finish();
     contents.push((x, inputs::words(2, ids.len() * k, 1.0)));
     let n_tokens = ids.len() as u32 - 1;
-    contents.push((ids_buffer, ids));
+    contents.push((ids_buffer, [vec![last; POS], ids].concat()));
     Case {
         name: format!("{} k={k} rows={rows} first_row={first_row}", ty.name()),
         program,
         contents,
-        step: Step { n_tokens, ..Step::default() },
+        step: Step { pos: POS as u32, n_tokens, ..Step::default() },
         expect: vec![Expect { buffer: x, compare: Compare::F32(TOLERANCE) }],
     }
 }

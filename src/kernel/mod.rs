@@ -25,6 +25,7 @@ pub mod parallel;
 pub mod quantize_rows;
 pub mod rms_norm;
 pub mod rope;
+pub mod sample;
 pub mod ternary;
 pub mod ternary_matmul;
 pub mod token_shift;
@@ -46,6 +47,7 @@ pub static KERNELS: &[&Kernel] = &[
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
     &rope::ROPE,
+    &sample::SAMPLE,
     &ternary_matmul::TERNARY_MATMUL,
     &token_shift::TOKEN_SHIFT,
 ];
@@ -55,6 +57,8 @@ pub static SHARED: &[(&str, &str)] = &[
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
     ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
+    ("philox", include_str!("../../shaders/shared/philox.wgsl")),
+    ("rank", include_str!("../../shaders/shared/rank.wgsl")),
     ("rows", include_str!("../../shaders/shared/rows.wgsl")),
     ("step", include_str!("../../shaders/shared/step.wgsl")),
     ("weights", include_str!("../../shaders/shared/weights.wgsl")),

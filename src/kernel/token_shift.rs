@@ -1,13 +1,13 @@
 //! out_t = α·y_{t−1} + (1 − α)·y_t, α = sigmoid of the head's shift projection: the shift of k or v in prefill (fox.md 2).
 //!
 //! The state is y before mixing: the row of token `pos − 1` is read from slot `shift_in`, the last row of this replay goes to
-//! `shift_out`. Two slots, so that no invocation can overwrite what another still reads. At position 0 the slot is not read.
+//! `shift_out`: never the same, so that no invocation can overwrite what another still reads. At position 0 the slot is not read.
 
 use super::attention::cases::{Fixture, Gates};
-use super::attention::{Heads, Proj};
+use super::attention::{Heads, Proj, SHIFT_SLOTS};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
-/// Columns of `proj: [tokens, stride]` and `shift_rows: [2, 2, width]` to `y: [tokens, width]`.
+/// Columns of `proj: [tokens, stride]` and `shift_rows: [SHIFT_SLOTS, 2, width]` to `y: [tokens, width]`.
 pub static TOKEN_SHIFT: Kernel = Kernel {
     name: "token_shift",
     wgsl: include_str!("../../shaders/token_shift.wgsl"),
@@ -88,7 +88,7 @@ fn cases() -> Vec<Case> {
         let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
         let y = fixture.output("y", n_tokens * heads.d());
         let name = format!("heads={n_heads} head_dim={head_dim} pos={pos} tokens={n_tokens} {which:?}");
-        let (shift_in, shift_out) = if pos % 2 == 0 { (0, 1) } else { (1, 0) };
+        let [shift_in, shift_out] = [pos, pos + 1].map(|turn| (turn as usize % SHIFT_SLOTS) as u32);
         let step = Step { pos, n_tokens: n_tokens as u32, shift_in, shift_out, ..Step::default() };
         let expect = [(y, Compare::F32(TOLERANCE)), (shift_rows, Compare::Exact)];
         fixture.case(name, step, &expect, |r| record(r, &heads, proj, &columns, which, shift_rows, y))

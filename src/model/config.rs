@@ -71,7 +71,8 @@ pub struct Config {
     pub v_shift: bool,
     /// How a head forgets.
     pub forget_gate: ForgetGate,
-    /// w: query i sees keys i − w + 1 to i; all keys up to i without.
+    /// w: query i sees keys i − w + 1 to i; all keys up to i without. It counts wherever a token comes in. (flash-linear-attention's
+    /// own forward pass ignores it, and only its cache keeps it.)
     pub window: Option<usize>,
     /// RMSNorm per head on the attention's output.
     pub output_norm: bool,

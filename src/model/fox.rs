@@ -14,6 +14,7 @@
 
 use super::config::{Config, MlpAct, OutputGate, QK_NORM_EPS};
 use super::declare::{Layer, Load};
+use super::draw::Draw;
 use super::rope as angles;
 use super::state::Pages;
 use super::weights::{Matrix, Wanted};
@@ -33,7 +34,7 @@ use crate::kernel::{attn_prefill, embed, forget_gate, kv_append, output_gate, ro
 pub struct Fox {
     config: Config,
     chunk: usize,
-    embedding: Matrix,
+    pub(super) embedding: Matrix,
     layers: Vec<Layer>,
     norm: BufferId,
     head: Matrix,
@@ -42,8 +43,10 @@ pub struct Fox {
     page_table: BufferId,
     /// The rotary table, then norms and biases of every layer.
     vectors: BufferId,
-    /// Token ids of a replay, [chunk] u32.
+    /// Token ids by position, [context] u32: written by the host, or by the device when it draws them.
     pub ids: BufferId,
+    /// What drawing on the device needs.
+    pub draw: Draw,
     /// Logits after the last token of a replay, [V] f32.
     pub logits: BufferId,
     /// Logits after every token of a replay, [chunk, V] f32, when scores were asked for.
@@ -74,12 +77,27 @@ impl Fox {
         let head = if config.tied { embedding.clone() } else { load.matrix("output", "output.weight", vocab, d) };
         let Load { wanted, vectors, .. } = load;
         let page_table = program.buffer("page table", pages.table_words(), Role::Input);
-        let ids = program.buffer("ids", options.chunk, Role::Input);
+        let ids = program.buffer("ids", pages.max_pages() * PAGE, Role::Input);
+        let draw = Draw::declare(program, vocab, d);
         let logits = program.buffer("logits", vocab, Role::Output);
         let scores = options.scores.then(|| program.buffer("scores", options.chunk * vocab, Role::Output));
         let (config, kv_f16, chunk) = (config.clone(), options.kv_f16, options.chunk);
-        let fox =
-            Self { config, chunk, embedding, layers, norm, head, kv_f16, max_pages, page_table, vectors, ids, logits, scores };
+        let fox = Self {
+            config,
+            chunk,
+            embedding,
+            layers,
+            norm,
+            head,
+            kv_f16,
+            max_pages,
+            page_table,
+            vectors,
+            ids,
+            draw,
+            logits,
+            scores,
+        };
         (fox, wanted)
     }
 
@@ -116,12 +134,20 @@ impl Fox {
         }
     }
 
-    /// The graph of one token: six dispatches a layer and two beside.
+    /// The graph of one token of `ids`: six dispatches a layer and two beside.
     pub fn record_decode(&self, program: &mut Program) -> GraphId {
+        self.start_decode(program, "decode", None).finish()
+    }
+
+    /// One token to its logits; it comes from `x` if that is given, else from `ids`.
+    pub(super) fn start_decode<'p>(&self, program: &'p mut Program, name: &str, x: Option<BufferId>) -> Recorder<'p> {
         let Config { hidden: d, norm_eps: eps, .. } = self.config;
-        let mut r = program.record("decode");
-        let x = r.scratch("x", d);
-        self.record_embedding(&mut r, x);
+        let mut r = program.record(name);
+        let x = x.unwrap_or_else(|| {
+            let x = r.scratch("x", d);
+            self.record_embedding(&mut r, x);
+            x
+        });
         let proj = r.scratch("proj", self.layers[0].columns.stride);
         let partials = r.scratch("partials", self.heads(0).partial_words());
         let (o, act) = (r.scratch("o", d), r.scratch("act", self.act_words()));
@@ -154,7 +180,7 @@ impl Fox {
             }
         }
         self.record_last_logits(&mut r, x);
-        r.finish()
+        r
     }
 
     /// The graph of up to `chunk` tokens. With `scores`, the logits of every position; else of the last.

@@ -3,6 +3,7 @@
 
 pub mod config;
 mod declare;
+pub mod draw;
 pub mod fox;
 mod keys;
 pub mod layer;

@@ -1,4 +1,4 @@
-//! What a model remembers between tokens, seen from the host: the page table of the KV cache and the shift row in use.
+//! What a model remembers between tokens, seen from the host: the page table of the KV cache and the shift rows in use.
 //!
 //! Keys, values and λ live in pages of [`PAGE`] tokens per layer and key head, each in its layer's pool. All heads need a new page
 //! at the same moment, every [`PAGE`] tokens, so one small write of a table column serves them all.
@@ -8,7 +8,10 @@
 
 use super::Config;
 use crate::graph::Step;
-use crate::kernel::attention::{MAX_SPLITS, PAGE};
+use crate::kernel::attention::{MAX_SPLITS, PAGE, SHIFT_SLOTS};
+
+/// Most tokens that [`Pages::rewind`] takes back.
+pub const MAX_REWIND: usize = SHIFT_SLOTS - 1;
 
 /// Page bookkeeping of one sequence.
 #[derive(Clone, Debug)]
@@ -22,18 +25,22 @@ pub struct Pages {
     /// Columns of the table that are filled: ⌈tokens / PAGE⌉ at most.
     n_columns: usize,
     n_tokens: usize,
-    shift_slot: u32,
+    /// Where the shift rows of the last token are: slots take turns.
+    shift_slot: usize,
+    /// Tokens that came one at a time since the last longer replay: so many of the slots before hold those of the tokens before.
+    n_single: usize,
 }
 
 impl Pages {
-    /// An empty sequence of at most `max_pages` · [`PAGE`] tokens, fed by at most `chunk` at a time.
+    /// An empty sequence of at most `max_pages` · [`PAGE`] tokens, of which at most `chunk` are fed, or fed and
+    /// taken back, at a time.
     pub fn new(config: &Config, max_pages: usize, chunk: usize) -> Self {
         let Config { n_layers, n_kv_heads, window, .. } = *config;
         // A replay reads the window of its first token (and λ of the token before it) and its own tokens, wherever they begin in
         // a page.
         let held = |window: usize| ((window.max(2) - 1 + chunk + PAGE - 2) / PAGE + 1).min(max_pages);
         let n_held = window.map_or(max_pages, held);
-        Self { n_layers, n_kv_heads, max_pages, window, n_held, n_columns: 0, n_tokens: 0, shift_slot: 0 }
+        Self { n_layers, n_kv_heads, max_pages, window, n_held, n_columns: 0, n_tokens: 0, shift_slot: 0, n_single: 0 }
     }
 
     /// Pages of a head in the page table.
@@ -58,7 +65,7 @@ impl Pages {
 
     /// Forgets everything. (The pools keep their bytes; nothing reads past the tokens held.)
     pub fn reset(&mut self) {
-        (self.n_columns, self.n_tokens, self.shift_slot) = (0, 0, 0);
+        (self.n_columns, self.n_tokens, self.shift_slot, self.n_single) = (0, 0, 0, 0);
     }
 
     /// Pages for `n` more tokens: the table's new words and where they go, or `None` when no page is new.
@@ -86,8 +93,8 @@ impl Pages {
             n_tokens: n as u32,
             n_splits: pages.div_ceil(pages_per_split) as u32,
             pages_per_split: pages_per_split as u32,
-            shift_in: self.shift_slot,
-            shift_out: 1 - self.shift_slot,
+            shift_in: self.shift_slot as u32,
+            shift_out: ((self.shift_slot + 1) % SHIFT_SLOTS) as u32,
             first_page: first_page as u32,
             pad: 0,
         }
@@ -96,7 +103,20 @@ impl Pages {
     /// Counts `n` tokens as held, after their replay.
     pub fn advance(&mut self, n: usize) {
         self.n_tokens += n;
-        self.shift_slot = 1 - self.shift_slot;
+        self.shift_slot = (self.shift_slot + 1) % SHIFT_SLOTS;
+        self.n_single = if n == 1 { (self.n_single + 1).min(MAX_REWIND) } else { 0 };
+    }
+
+    /// Goes back by the last `n` tokens, which came one at a time: the sequence is as it was before them. Keys, values and λ of
+    /// later tokens are overwritten when new ones come, and the shift rows before are still there.
+    ///
+    /// # Panics
+    /// When `n` is over [`MAX_REWIND`], or not all of them came one at a time since the start or the last chunk.
+    pub fn rewind(&mut self, n: usize) {
+        assert!(n <= self.n_single, "{} tokens came one at a time, {n} are to be taken back", self.n_single);
+        self.n_tokens -= n;
+        self.n_single -= n;
+        self.shift_slot = (self.shift_slot + SHIFT_SLOTS - n) % SHIFT_SLOTS;
     }
 }
 
@@ -129,6 +149,30 @@ mod tests {
                 (0..5).flat_map(|page| (0..4).map(move |head| (page * 3 + layer) * 4 + head)).map(|ix| table[ix]).collect();
             seen.sort_unstable();
             assert_eq!(seen, (0..20).collect::<Vec<_>>(), "layer {layer}");
+        }
+    }
+
+    #[test]
+    fn going_back_finds_the_shift_row_of_the_token_before() {
+        let mut pages = Pages::new(&config(1, 1, None), 400, 128);
+        // By slot: the token whose rows it holds.
+        let mut slots = [usize::MAX; SHIFT_SLOTS];
+        let mut run = |pages: &mut Pages, n: usize| {
+            let step = pages.step(n);
+            assert_ne!(step.shift_in, step.shift_out);
+            if pages.n_tokens() > 0 {
+                assert_eq!(slots[step.shift_in as usize], pages.n_tokens() - 1);
+            }
+            pages.advance(n);
+            slots[step.shift_out as usize] = pages.n_tokens() - 1;
+        };
+        for (chunk, singles, back) in [(5, 3, 3), (128, 0, 0), (1, 40, MAX_REWIND), (1, 0, 1), (64, 100, 17), (2, 31, 31)] {
+            run(&mut pages, chunk);
+            (0..singles).for_each(|_| run(&mut pages, 1));
+            let before = pages.n_tokens();
+            pages.rewind(back);
+            assert_eq!(pages.n_tokens(), before - back);
+            run(&mut pages, 1);
         }
     }
 

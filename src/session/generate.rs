@@ -1,9 +1,11 @@
 //! One generation: a prompt through the model in chunks, then token by token through sampler, detokenizer and stop strings to text.
 //!
 //! Every await is one call of the model, and between two calls the generation can be dropped: the next one starts by resetting the
-//! model. The model is asked for a token only when that token is wanted: none is computed after the end.
+//! model. On the CPU the model is asked for a token only when that token is wanted. A GPU draws tokens itself, some ahead of what
+//! was handed out; at the end the model stands where it would stand without those, see [`super::draw`].
 
 use super::Model;
+use super::draw::check_in_flight;
 use super::sampler::{Sampler, SamplerOptions};
 use crate::text::TextStream;
 use crate::{Error, Result};
@@ -22,6 +24,9 @@ pub struct GenerateOptions {
     pub stop: Vec<String>,
     /// Goes on after the end-of-text token, which then counts as a token without text.
     pub ignore_eos: bool,
+    /// Tokens that a GPU draws between two reads, 1 to [`MAX_IN_FLIGHT`](super::draw::MAX_IN_FLIGHT); `None`: as many as pay. The
+    /// text does not depend on it.
+    pub in_flight: Option<usize>,
 }
 
 impl GenerateOptions {
@@ -31,6 +36,7 @@ impl GenerateOptions {
     /// [`Error::Argument`] for the first option that is out of its range.
     pub fn check(&self) -> Result<()> {
         self.sampler.check()?;
+        check_in_flight(self.in_flight)?;
         TextStream::new(&self.stop).map(drop)
     }
 }
@@ -65,7 +71,7 @@ impl FinishReason {
 pub struct Piece {
     /// Whole characters. Empty while bytes of a character or of a possible stop string are held back.
     pub text: String,
-    /// The tokens of this step.
+    /// The tokens of this step: one, or the several that came at once.
     pub ids: Vec<u32>,
 }
 
@@ -80,6 +86,8 @@ pub struct Generation {
     /// [V], of the token after those, when they were wanted.
     logits: Option<Vec<f32>>,
     sampler: Sampler,
+    /// The model's turn, once it draws the tokens.
+    turn: Option<u64>,
     text: TextStream,
     finish: Option<FinishReason>,
 }
@@ -91,6 +99,7 @@ impl Generation {
     /// [`Error::Argument`] for an empty prompt or an option out of its range, [`Error::NoTokenizer`], [`Error::Tokenizer`], and
     /// [`Error::ContextFull`] when prompt and one token do not fit.
     pub fn new(model: &Model, prompt: &str, options: GenerateOptions) -> Result<Self> {
+        check_in_flight(options.in_flight)?;
         let sampler = Sampler::new(options.sampler.clone())?;
         let text = TextStream::new(&options.stop)?;
         let mut ids = Vec::from_iter(model.bos());
@@ -103,7 +112,7 @@ impl Generation {
         if ids.len() >= model.context() {
             return Err(Error::ContextFull { needed: ids.len() + 1, available: model.context() });
         }
-        Ok(Self { options, n_prompt: ids.len(), ids, n_fed: 0, logits: None, sampler, text, finish: None })
+        Ok(Self { options, n_prompt: ids.len(), ids, n_fed: 0, logits: None, sampler, turn: None, text, finish: None })
     }
 
     /// Runs one chunk of the prompt. Returns how many of its tokens are done, and how many there are.
@@ -117,7 +126,13 @@ impl Generation {
             }
             self.check_turn(model)?;
             let end = self.n_prompt.min(self.n_fed + model.chunk());
-            self.logits = model.prefill(&self.ids[self.n_fed..end], end == self.n_prompt).await?;
+            let ids = &self.ids[self.n_fed..end];
+            if end == self.n_prompt && model.draws_on_device() {
+                let n_ids = self.n_prompt.saturating_add(self.options.max_tokens);
+                self.turn = Some(model.draw(ids, &self.options.sampler, n_ids, self.options.in_flight)?);
+            } else {
+                self.logits = model.prefill(ids, end == self.n_prompt).await?;
+            }
             self.n_fed = end;
         }
         Ok((self.n_fed, self.n_prompt))
@@ -137,33 +152,53 @@ impl Generation {
         if self.n_generated() >= self.options.max_tokens {
             return self.end(model, FinishReason::Length, Piece::default());
         }
-        if self.n_fed < self.ids.len() {
+        let mut piece = Piece::default();
+        loop {
+            let (id, more) = self.next_id(model).await?;
+            if Some(id) == model.eos() && !self.options.ignore_eos {
+                return self.end(model, FinishReason::Eos, piece);
+            }
+            self.ids.push(id);
+            let (text, stop) = self.text.push(model.tokenizer(ACTION)?, id)?;
+            piece.text += &text;
+            piece.ids.push(id);
+            if let Some(ix) = stop {
+                model.end_draws();
+                self.finish = Some(FinishReason::Stop(self.options.stop[ix].clone()));
+                return Ok(Some(piece));
+            }
+            if self.n_generated() >= self.options.max_tokens {
+                return self.end(model, FinishReason::Length, piece);
+            }
+            if self.ids.len() >= model.context() {
+                return self.end(model, FinishReason::Context, piece);
+            }
+            if !more {
+                return Ok(Some(piece));
+            }
+        }
+    }
+
+    /// The id behind those there are, and whether the one after it is at hand too.
+    async fn next_id(&mut self, model: &mut Model) -> Result<(u32, bool)> {
+        if self.turn.is_some() || self.n_fed < self.ids.len() {
             self.check_turn(model)?;
+        }
+        if let Some(turn) = self.turn {
+            let drawn = model.drawn(turn).await?;
+            self.n_fed = self.ids.len();
+            return Ok(drawn);
+        }
+        if self.n_fed < self.ids.len() {
             self.logits = Some(model.step(self.ids[self.n_fed]).await?);
             self.n_fed += 1;
         }
-        let id = self.sampler.sample(self.logits.as_deref().unwrap_or_default(), &self.ids)?;
-        if Some(id) == model.eos() && !self.options.ignore_eos {
-            return self.end(model, FinishReason::Eos, Piece::default());
-        }
-        self.ids.push(id);
-        let (text, stop) = self.text.push(model.tokenizer(ACTION)?, id)?;
-        let piece = Piece { text, ids: vec![id] };
-        if let Some(ix) = stop {
-            self.finish = Some(FinishReason::Stop(self.options.stop[ix].clone()));
-            return Ok(Some(piece));
-        }
-        if self.n_generated() >= self.options.max_tokens {
-            return self.end(model, FinishReason::Length, piece);
-        }
-        if self.ids.len() >= model.context() {
-            return self.end(model, FinishReason::Context, piece);
-        }
-        Ok(Some(piece))
+        Ok((self.sampler.sample(self.logits.as_deref().unwrap_or_default(), &self.ids)?, false))
     }
 
     /// Flushes what was held back into the last piece.
-    fn end(&mut self, model: &Model, reason: FinishReason, mut piece: Piece) -> Result<Option<Piece>> {
+    fn end(&mut self, model: &mut Model, reason: FinishReason, mut piece: Piece) -> Result<Option<Piece>> {
+        model.end_draws();
         let (text, stop) = self.text.finish(model.tokenizer(ACTION)?)?;
         piece.text += &text;
         self.finish = Some(stop.map_or(reason, |ix| FinishReason::Stop(self.options.stop[ix].clone())));

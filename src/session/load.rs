@@ -8,11 +8,14 @@ use crate::format::{Checkpoint, Quant, TensorType, to_f32};
 use crate::graph::Program;
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
+use crate::kernel::sample::MAX_VOCAB;
+use crate::model::state::MAX_REWIND;
 use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use web_time::Duration;
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +76,9 @@ impl Model {
         progress: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Self> {
         let config = Config::from_json(&checkpoint.config)?;
+        if config.vocab > MAX_VOCAB {
+            return Err(Error::config("vocab_size", format!("at most {MAX_VOCAB}"), config.vocab));
+        }
         let file = checkpoint.file_name().to_owned();
         let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
         if !(1..=MAX_CONTEXT).contains(&context) {
@@ -94,6 +100,8 @@ impl Model {
             decode: network.record_decode(&mut program),
             prefill: network.record_prefill(&mut program, false),
             score: options.scores.then(|| network.record_prefill(&mut program, true)),
+            draw: network.record_draw(&mut program),
+            decode_and_draw: network.record_decode_and_draw(&mut program),
         };
 
         let opened = Opened::open(options.device).await?;
@@ -103,8 +111,23 @@ impl Model {
         for (buffer, at, numbers) in network.constants() {
             device.write(buffer, at, bytemuck::cast_slice(&numbers));
         }
-        let mut model =
-            Self { file, config, tokenizer, device, device_name, device_note, program, network, graphs, pages, context, chunk };
+        let mut model = Self {
+            file,
+            config,
+            tokenizer,
+            device,
+            device_name,
+            device_note,
+            program,
+            network,
+            graphs,
+            pages,
+            context,
+            chunk,
+            draws: None,
+            turn: 0,
+            round_trip: Duration::ZERO,
+        };
         model.warm_up().await?;
         Ok(model)
     }
@@ -167,7 +190,7 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);
-    let pages = Pages::new(config, max_pages, shape.chunk);
+    let pages = Pages::new(config, max_pages, shape.chunk.max(MAX_REWIND));
     let mut program = Program::default();
     let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
     let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod device;
+pub mod draw;
 pub mod generate;
 pub mod layer;
 pub mod load;

@@ -1,16 +1,21 @@
 //! A loaded model with its one sequence: prefill, step, score.
 
 use super::device::Device;
+use super::draw::Draws;
+use super::sampler::SamplerOptions;
 use crate::error::{Error, Result};
 use crate::graph::{GraphId, Program};
 use crate::model::{Config, Fox, Pages};
 use crate::text::Tokenizer;
+use web_time::Duration;
 
 /// The graphs of a model.
 pub(super) struct Graphs {
     pub decode: GraphId,
     pub prefill: GraphId,
     pub score: Option<GraphId>,
+    pub draw: GraphId,
+    pub decode_and_draw: GraphId,
 }
 
 /// A model on a device, and the tokens it has read so far.
@@ -27,6 +32,9 @@ pub struct Model {
     pub(super) pages: Pages,
     pub(super) context: usize,
     pub(super) chunk: usize,
+    pub(super) draws: Option<Draws>,
+    pub(super) turn: u64,
+    pub(super) round_trip: Duration,
 }
 
 impl Model {
@@ -68,9 +76,10 @@ impl Model {
         &self.program
     }
 
-    /// Dispatches that one decoded token costs.
+    /// Dispatches that one generated token costs, drawing it included where the device does that.
     pub fn dispatches_per_token(&self) -> usize {
-        self.program.graph(self.graphs.decode).dispatches.len()
+        let graph = if self.draws_on_device() { self.graphs.decode_and_draw } else { self.graphs.decode };
+        self.program.graph(graph).dispatches.len()
     }
 
     /// Tokens that the sequence can hold.
@@ -85,7 +94,7 @@ impl Model {
 
     /// Tokens held.
     pub fn pos(&self) -> usize {
-        self.pages.n_tokens()
+        self.draws.as_ref().map_or(self.pages.n_tokens(), Draws::pos)
     }
 
     /// Token put before each document.
@@ -110,6 +119,7 @@ impl Model {
 
     /// Forgets the sequence.
     pub fn reset(&mut self) {
+        self.end_draws();
         self.pages.reset();
     }
 
@@ -152,14 +162,24 @@ impl Model {
 
     /// One token through every pipeline before the first that counts, so that compilation does not land on the first answer.
     pub(super) async fn warm_up(&mut self) -> Result<()> {
-        if matches!(self.device, Device::Gpu(_)) {
-            self.step(0).await?;
-            self.reset();
+        if !self.draws_on_device() {
+            return Ok(());
         }
+        self.step(0).await?;
+        if let Device::Gpu(gpu) = &self.device {
+            self.round_trip = Self::time_round_trip(gpu, &self.network).await?;
+        }
+        self.reset();
+        // Two batches, of which one is read: the buffers of both are there from now on.
+        let turn = self.draw(&[0], &SamplerOptions::default(), self.context, Some(2))?;
+        if self.pos() < self.context {
+            self.drawn(turn).await?;
+        }
+        self.reset();
         Ok(())
     }
 
-    fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
+    pub(super) fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
         let (n, pos) = (ids.len(), self.pos());
         if !(1..=self.chunk).contains(&n) {
             return Err(Error::argument("ids", format!("1 to {} tokens a call", self.chunk), n));
@@ -170,7 +190,8 @@ impl Model {
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab) {
             return Err(Error::argument("ids", format!("token ids below {} (the vocabulary)", self.config.vocab), id));
         }
-        self.device.write(self.network.ids, 0, ids);
+        self.end_draws();
+        self.device.write(self.network.ids, pos, ids);
         if let Some((at, words)) = self.pages.reserve(n) {
             self.device.write(self.network.page_table(), at, &words);
         }

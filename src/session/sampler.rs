@@ -9,6 +9,7 @@
 //! 2011) with counter (n, high half of the seed) and key (low half of the seed), as a fraction of 2^32. No state: the same seed and
 //! index give the same number on any device.
 
+use crate::kernel::sample;
 use crate::{Error, Result};
 use std::cmp::Ordering;
 
@@ -50,6 +51,26 @@ impl SamplerOptions {
         within("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "a number in (0, 1]")?;
         within("min-p", min_p, (0.0..=1.0).contains(&min_p), "a number in [0, 1]")?;
         within("repeat-penalty", penalty, penalty.is_finite() && penalty > 0.0, "a finite number > 0")
+    }
+
+    /// The same for the device, where the token at position `first` is drawn with random number 0.
+    pub fn on_device(&self, first: usize) -> sample::Options {
+        let penalty = self.penalty();
+        let recent = if penalty == 1.0 { 0 } else { self.repeat_last_n.try_into().unwrap_or(u32::MAX) };
+        // Of 2^32; the least and the largest top-p below 1 stay apart from 0, which is off.
+        let top_p = if self.top_p < 1.0 { ((f64::from(self.top_p) * 2f64.powi(32)) as u32).max(1) } else { 0 };
+        sample::Options {
+            greedy: self.temperature == 0.0 || self.top_k == 1,
+            top_k: self.top_k.try_into().unwrap_or(u32::MAX),
+            top_p,
+            widest: (-f64::from(self.min_p).ln()).min(f64::from(f32::MAX)) as f32,
+            // 0 only where greedy is set; below the least normal number it would be an infinity.
+            rate: (1.0 / f64::from(self.temperature)).min(f64::from(f32::MAX)) as f32,
+            penalty,
+            recent,
+            seed: self.seed,
+            first: first as u32,
+        }
     }
 
     /// The repeat penalty in force.

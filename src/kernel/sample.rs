@@ -1,0 +1,183 @@
+//! The next token, drawn on the device from its logits, and its embedding row as the next token's input: repeat penalty → top-k →
+//! top-p → min-p → temperature → draw, by the rules of `session::sampler` (the same order of candidates, the same numbers of the
+//! same seed), so that equal logits give the same id here and there.
+//!
+//! The host knows positions ahead and ids only later: the id goes to `ids` at its position, and the host may queue the tokens behind
+//! it before it has read this one. A logit that is no finite number is told in the id's place, see [`outcome`].
+
+use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
+use crate::graph::{Args, BindingDecl, BufferId, Elem, Extent, Grid, Kernel, Recorder, Variant};
+
+mod cases;
+
+/// `logits: [vocab]` and `ids: [context]` (of which those before the next position are read) to one word of `ids`, and with `GATHER`
+/// from `data, scales: [vocab, k]` to `x: [k]`.
+pub static SAMPLE: Kernel = Kernel {
+    name: "sample",
+    wgsl: include_str!("../../shaders/sample.wgsl"),
+    bindings: &[
+        BindingDecl::read("data", Elem::U32x4).only_if(&[GATHER]),
+        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
+        BindingDecl::write("logits", Elem::F32),
+        BindingDecl::write("ids", Elem::U32),
+        BindingDecl::write("marks", Elem::U32),
+        BindingDecl::write("x", Elem::F32x4).only_if(&[GATHER]),
+        BindingDecl::read("options", Elem::U32),
+    ],
+    params: &["vocab", "k"],
+    uses_step: true,
+    flags: &layout::flags::<{ N_FLAGS + 1 }>(&[GATHER]),
+    consts: &[],
+    twin,
+    fast: None,
+    cases: cases::cases,
+};
+
+const GATHER: &str = "GATHER";
+
+/// The most candidates and ids that the search's bytes tell apart.
+pub const MAX_VOCAB: usize = 1 << 24;
+
+/// How tokens are drawn, as the shader reads it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Take the best; nothing else counts but the penalty.
+    pub greedy: bool,
+    /// Keep the k best; 0: all.
+    pub top_k: u32,
+    /// Keep the fewest best whose probabilities sum to at least this part of 2^32; 0: all.
+    pub top_p: u32,
+    /// Keep logits at most this far below the best: -ln(min-p).
+    pub widest: f32,
+    /// 1 / temperature.
+    pub rate: f32,
+    /// Divides positive logits of recent tokens and multiplies negative ones.
+    pub penalty: f32,
+    /// How many of the last ids are recent.
+    pub recent: u32,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// Position of the token that is drawn with random number 0.
+    pub first: u32,
+}
+
+impl Options {
+    /// Words of the `options` buffer.
+    pub const WORDS: usize = 10;
+
+    /// The words, in the shader's order.
+    pub fn words(&self) -> [u32; Self::WORDS] {
+        let Self { greedy, top_k, top_p, widest, rate, penalty, recent, seed, first } = *self;
+        let [widest, rate, penalty] = [widest, rate, penalty].map(f32::to_bits);
+        [u32::from(greedy), top_k, top_p, widest, rate, penalty, recent, seed as u32, (seed >> 32) as u32, first]
+    }
+}
+
+/// Where the numbers are and where the id goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// `[vocab]`; the penalty stays in them.
+    pub logits: BufferId,
+    /// Token ids by position, `[context]`.
+    pub ids: BufferId,
+    /// `[vocab]`, to find an id among the recent ones only once.
+    pub marks: BufferId,
+    /// [`Options::WORDS`] words.
+    pub options: BufferId,
+    /// The embedding `[vocab, k]` and the row `[k]` that gets the id's, if it is to be gathered.
+    pub gather: Option<(Part, BufferId)>,
+}
+
+impl Sample {
+    /// Records it.
+    pub fn record(&self, r: &mut Recorder<'_>) {
+        let vocab = r.whole(self.logits).words;
+        assert!(vocab <= MAX_VOCAB, "the search tells apart 2^24 ids");
+        let mut bindings = self.gather.map_or_else(Vec::new, |(part, _)| part.bindings(r));
+        bindings.extend([self.logits, self.ids, self.marks].map(|buffer| r.whole(buffer)));
+        bindings.extend(self.gather.map(|(_, x)| r.whole(x)));
+        bindings.push(r.whole(self.options));
+        let variant = self.gather.map_or_else(Variant::new, |(part, _)| part.ty.variant().flag(GATHER));
+        let k = self.gather.map_or(0, |(part, _)| part.k);
+        r.dispatch(&SAMPLE, variant, &bindings, &[vocab as u32, k as u32], Grid::x(Extent::Fixed(1)));
+    }
+}
+
+/// What a word of `ids` says: the id, or the index and kind of a logit that is no finite number.
+pub fn outcome(word: u32) -> Result<u32, (usize, f32)> {
+    if word < 1 << 31 {
+        return Ok(word);
+    }
+    let got = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN][(word >> 29 & 3) as usize];
+    Err(((word & ((1 << 29) - 1)) as usize, got))
+}
+
+fn twin(args: &mut Args<'_>) {
+    let (logits, ids, options) = (args.take_f32("logits"), args.take("ids"), args.take("options"));
+    let &mut [greedy, top_k, top_p, widest, rate, penalty, recent, seed_low, seed_high, first, ..] = options else {
+        unreachable!("the options have {} words", Options::WORDS)
+    };
+    let [widest, rate] = [widest, rate].map(|bits| f64::from(f32::from_bits(bits)));
+    let next = (args.step.pos + args.step.n_tokens) as usize;
+    let mut seen = Vec::new();
+    for id in ids[next - (recent as usize).min(next)..next].iter().map(|id| *id as usize) {
+        if id < logits.len() && !seen.contains(&id) && logits[id].is_finite() {
+            seen.push(id);
+            let penalty = f32::from_bits(penalty);
+            let less = if logits[id] > 0.0 { logits[id] / penalty } else { logits[id] * penalty };
+            logits[id] = less.clamp(f32::MIN, f32::MAX);
+        }
+    }
+    if let Some(bad) = logits.iter().position(|logit| !logit.is_finite()) {
+        let kind = if logits[bad].is_nan() { 0 } else { 1 + u32::from(logits[bad] < 0.0) };
+        ids[next] = 1 << 31 | kind << 29 | bad as u32;
+        return;
+    }
+    let mut ranked: Vec<usize> = (0..logits.len()).collect();
+    // A stable sort: equal logits stay in the order of their ids.
+    ranked.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).unwrap_or_else(|| unreachable!("finite numbers compare")));
+    let best = f64::from(logits[ranked[0]]);
+    let gap = |id: &usize| best - f64::from(logits[*id]);
+    if top_k > 0 {
+        ranked.truncate(top_k as usize);
+    }
+    if top_p > 0 {
+        let weights = ranked.iter().map(|id| (-gap(id)).exp());
+        let wanted = weights.clone().sum::<f64>() * f64::from(top_p) / 2f64.powi(32);
+        let mut sum = 0.0;
+        let reached = weights.take_while(|weight| {
+            let before = sum;
+            sum += weight;
+            before < wanted
+        });
+        let n = reached.count();
+        ranked.truncate(n);
+    }
+    ranked.retain(|id| gap(id) <= widest);
+    let weight = |id: &usize| (-gap(id) * rate).exp();
+    let number = philox(next as u32 - first, seed_high, seed_low);
+    let mut left = ranked.iter().map(weight).sum::<f64>() * f64::from(number) / 2f64.powi(32);
+    let drawn = ranked.iter().find(|id| {
+        left -= weight(id);
+        left < 0.0
+    });
+    let id = if greedy != 0 { ranked[0] } else { *drawn.unwrap_or(&ranked[0]) };
+    ids[next] = id as u32;
+    if args.has(GATHER) {
+        let (ty, k) = (WeightType::of(|flag| args.has(flag)), args.param("k"));
+        let data = args.take("data");
+        let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
+        args.take_f32("x")[..k].copy_from_slice(&layout::read_row(ty, k, data, scales, id));
+    }
+}
+
+/// Word 0 of Philox 2x32-10.
+fn philox(index: u32, seed_high: u32, seed_low: u32) -> u32 {
+    let (mut counter, mut key) = ([index, seed_high], seed_low);
+    for _ in 0..10 {
+        let product = u64::from(counter[0]) * 0xd256_d193;
+        counter = [(product >> 32) as u32 ^ key ^ counter[1], product as u32];
+        key = key.wrapping_add(0x9e37_79b9);
+    }
+    counter[0]
+}
