@@ -34,11 +34,11 @@ test('bad generate options are refused by name', () => {
   for (const prompt of ['', undefined, 3]) refuses(() => checkGenerate(prompt, {}), /prompt: expected a text/);
   const bad = {
     maxTokens: [0, -1, 1.5, Infinity, '5', null],
-    temperature: [-1, NaN, Infinity, '0.8'],
+    temperature: [-1, NaN, Infinity, Number.MAX_VALUE, 5e-324, '0.8'],
     topK: [-1, 0.5],
-    topP: [0, 1.01, NaN],
+    topP: [0, 5e-324, 1.01, NaN],
     minP: [-0.1, 1.1],
-    repeatPenalty: [0, -1, Infinity],
+    repeatPenalty: [0, -1, 1e39, 5e-324, Infinity],
     seed: [-1, 0.5, 2 ** 53, 1n],
     stop: ['', ['a', ''], [1], 5, null],
     onPrefill: ['x'],
