@@ -1,5 +1,6 @@
 //! The command line: what each command takes, and how it ends. Results go to stdout, everything else to stderr.
 
+mod bench;
 mod check;
 mod convert;
 mod devices;
@@ -42,6 +43,8 @@ enum Command {
     Inspect(inspect::Arguments),
     /// Compare every kernel with its CPU twin on this machine's adapter
     Check(check::Arguments),
+    /// Measure how fast a model reads and writes here, and how near that is to the device's floor
+    Bench(bench::Arguments),
     /// List the devices
     Devices(devices::Arguments),
 }
@@ -128,6 +131,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Eval(command)) => eval::run(&command),
         Some(Command::Inspect(arguments)) => inspect::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
+        Some(Command::Bench(arguments)) => bench::run(&arguments),
         Some(Command::Devices(arguments)) => devices::run(&arguments),
     };
     match done {

@@ -6,6 +6,7 @@
 mod adapter;
 mod executor;
 mod fault;
+pub mod floor;
 pub mod harness;
 mod memory;
 mod oneshot;

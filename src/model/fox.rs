@@ -112,6 +112,11 @@ impl Fox {
         })
     }
 
+    /// Whether keys and values are held as f16 (else f32).
+    pub fn kv_f16(&self) -> bool {
+        self.kv_f16
+    }
+
     /// The page table's buffer, [max_pages, L, kv heads] u32.
     pub fn page_table(&self) -> BufferId {
         self.page_table

@@ -4,7 +4,8 @@ use super::device::Device;
 use super::draw::Draws;
 use super::sampler::SamplerOptions;
 use crate::error::{Error, Result};
-use crate::graph::{GraphId, Program};
+use crate::graph::{GraphId, Program, Role};
+use crate::kernel::attention::Kv;
 use crate::model::{Config, Fox, Pages};
 use crate::text::Tokenizer;
 use web_time::Duration;
@@ -80,6 +81,31 @@ impl Model {
     pub fn dispatches_per_token(&self) -> usize {
         let graph = if self.draws_on_device() { self.graphs.decode_and_draw } else { self.graphs.decode };
         self.program.graph(graph).dispatches.len()
+    }
+
+    /// Bytes that a decoded token reads at least, with `n` tokens held: every weight of the decode graph but the embedding (one row
+    /// of it), and keys, values and λ.
+    pub fn bytes_per_token(&self, n: usize) -> u64 {
+        let graph = self.program.graph(self.graphs.decode);
+        let bound =
+            graph.dispatches.iter().filter(|dispatch| dispatch.kernel.name != "embed").flat_map(|dispatch| &dispatch.bindings);
+        let mut weights: Vec<_> = bound.map(|binding| binding.buffer).collect();
+        weights.sort_unstable();
+        weights.dedup();
+        let words = weights.into_iter().map(|buffer| self.program.get(buffer)).filter(|buffer| buffer.role == Role::Weight);
+        let Config { n_layers, n_heads, n_kv_heads, head_dim, window, .. } = self.config;
+        let row_words = Kv::row_words(head_dim, self.network.kv_f16());
+        let live = n.min(window.unwrap_or(n));
+        let kv_words = n_layers * live * (2 * n_kv_heads * row_words + 2 * n_heads);
+        4 * (words.map(|buffer| buffer.words as u64).sum::<u64>() + kv_words as u64)
+    }
+
+    /// Waits until everything asked of the device is done.
+    ///
+    /// # Errors
+    /// What the device reported meanwhile.
+    pub async fn settle(&mut self) -> Result<()> {
+        self.device.flush().await
     }
 
     /// Tokens that the sequence can hold.

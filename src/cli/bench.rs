@@ -1,0 +1,249 @@
+//! `kitfox bench`: how fast a model reads a prompt and writes tokens here, and how near that is to the device's own floor.
+//!
+//! Prefill and decode are timed apart: `--runs` runs after one that warms up, medians with the quickest and slowest beside them.
+//! The floor of a token is what the device needs at best: bytes of weights and live keys and values over its best copy rate, and
+//! the dispatches of a token at the time of an empty one that depends on the one before (both measured here, raw figures printed).
+
+use super::output::{Done, one_line, print_json, print_line, say};
+use super::{ModelArguments, source};
+use clap::Args;
+use cpu_time::ThreadTime;
+use kitfox::gpu::floor;
+use kitfox::session::draw::check_in_flight;
+use kitfox::session::{Device, LoadOptions, Model, Sampler, SamplerOptions, load};
+use kitfox::{Error, Result};
+use pollster::block_on;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    /// A made-up FoX (Pro) of this width, layers and heads instead of a model file
+    #[arg(long, value_name = "D,L,H", value_delimiter = ',', conflicts_with = "model")]
+    shape: Option<Vec<usize>>,
+    /// Its vocabulary
+    #[arg(long, default_value_t = 50_257, value_name = "V", requires = "shape")]
+    vocab: usize,
+    /// Type of its matrices
+    #[arg(long, default_value = "q4_0", value_name = "TYPE", requires = "shape")]
+    quant: String,
+    /// Tokens of the prompt: decoding starts behind them
+    #[arg(short, long, default_value_t = 1024, value_name = "TOKENS")]
+    context: usize,
+    /// Tokens to generate in a run
+    #[arg(short, default_value_t = 128, value_name = "N")]
+    n: usize,
+    /// Timed runs
+    #[arg(long, default_value_t = 5, value_name = "RUNS")]
+    runs: usize,
+    /// Prompt tokens of a prefill replay
+    #[arg(long, value_name = "N")]
+    chunk: Option<usize>,
+    /// Tokens under way on the GPU at once; default: as many as pay
+    #[arg(long, value_name = "N")]
+    in_flight: Option<usize>,
+    /// `inflight`: decode with one token under way and with as many as pay, in turns
+    #[arg(long, value_name = "WHAT", value_parser = ["inflight"])]
+    compare: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Timed runs of one kind.
+struct Times(Vec<f64>);
+
+impl Times {
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    }
+
+    /// Rates of `n` things: median, slowest, quickest.
+    fn rates(&self, n: usize) -> [f64; 3] {
+        let rate = |seconds: f64| n as f64 / seconds;
+        [self.median(), self.0.iter().copied().fold(0.0, f64::max), self.0.iter().copied().fold(f64::MAX, f64::min)].map(rate)
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Done {
+    for (option, value, least) in [("context", arguments.context, 2), ("n", arguments.n, 1), ("runs", arguments.runs, 1)] {
+        if value < least {
+            return Err(Error::argument(option, format!("at least {least}"), value).into());
+        }
+    }
+    check_in_flight(arguments.in_flight)?;
+    let mut model = open(arguments)?;
+    source::say_note(&model);
+    let ids = prompt(&model, arguments.context)?;
+    let mut prefill = Times(Vec::new());
+    let (mut decode, mut decode_single) = (Times(Vec::new()), Times(Vec::new()));
+    let mut cpu_us = Times(Vec::new());
+    for run in 0..=arguments.runs {
+        let read = time_prefill(&mut model, &ids)?;
+        let (written, cpu) = time_decode(&mut model, &ids, arguments.n, arguments.in_flight)?;
+        let single = match arguments.compare {
+            Some(_) => {
+                time_prefill(&mut model, &ids)?;
+                Some(time_decode(&mut model, &ids, arguments.n, Some(1))?.0)
+            }
+            None => None,
+        };
+        if run > 0 {
+            prefill.0.push(read);
+            decode.0.push(written);
+            cpu_us.0.push(cpu * 1e6 / arguments.n as f64);
+            decode_single.0.extend(single);
+        }
+    }
+    let report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us)?;
+    if arguments.json {
+        return print_json(&report);
+    }
+    let Value::Object(rows) = &report else { unreachable!("the report is an object") };
+    for (key, value) in rows {
+        print_line(&format!("{key:<28} {}", one_line(value.to_string().trim_matches('"'))))?;
+    }
+    Ok(())
+}
+
+fn open(arguments: &Arguments) -> Result<Model> {
+    let options = LoadOptions {
+        context: Some(arguments.context + arguments.n + 1),
+        chunk: arguments.chunk,
+        device: arguments.model.device.into(),
+        ..LoadOptions::default()
+    };
+    let Some(shape) = &arguments.shape else { return source::load(&arguments.model, None, options) };
+    let [hidden, layers, heads] = shape[..] else {
+        return Err(Error::argument("shape", "three numbers: width, layers, heads", format!("{} numbers", shape.len())));
+    };
+    let config = json!({
+        "model_type": "forgetting_transformer-project_fox", "vocab_size": arguments.vocab, "hidden_size": hidden,
+        "hidden_ratio": 3.5, "num_hidden_layers": layers, "num_heads": heads, "use_output_gate": true,
+        "use_output_norm": true, "qk_norm": true, "use_k_shift": true, "use_v_shift": true
+    });
+    let Value::Object(config) = config else { unreachable!("an object") };
+    let checkpoint = load::random(config, arguments.quant.parse()?, 1)?;
+    block_on(Model::load(checkpoint, options, &mut |_| Ok(())))
+}
+
+/// The prompt: English that the model knows where it has a tokenizer, seeded ids else.
+fn prompt(model: &Model, n: usize) -> Result<Vec<u32>> {
+    const TEXT: &str = include_str!("../../README.md");
+    let mut ids = Vec::from_iter(model.bos());
+    match model.tokenizer("bench") {
+        Ok(tokenizer) => {
+            let text = tokenizer.encode(TEXT)?;
+            while ids.len() < n {
+                ids.extend(&text);
+            }
+        }
+        Err(_) => {
+            ids.extend((0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % model.vocab() as u32))
+        }
+    }
+    ids.truncate(n);
+    Ok(ids)
+}
+
+/// Seconds for all of the prompt but its last token, which belongs to the decoding that follows.
+fn time_prefill(model: &mut Model, ids: &[u32]) -> Result<f64> {
+    model.reset();
+    let ids = &ids[..ids.len() - 1];
+    let start = Instant::now();
+    let chunk = model.chunk();
+    for ids in ids.chunks(chunk) {
+        block_on(model.prefill(ids, false))?;
+    }
+    block_on(model.settle())?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Seconds for the last token of the prompt and `n` sampled ones, and CPU seconds of this thread in them.
+fn time_decode(model: &mut Model, ids: &[u32], n: usize, in_flight: Option<usize>) -> Result<(f64, f64)> {
+    let options = SamplerOptions { seed: 1, ..SamplerOptions::default() };
+    let (start, cpu) = (Instant::now(), ThreadTime::now());
+    let last = &ids[ids.len() - 1..];
+    if model.draws_on_device() {
+        let turn = model.draw(last, &options, ids.len() + n, in_flight)?;
+        for _ in 0..n {
+            block_on(model.drawn(turn))?;
+        }
+    } else {
+        let (mut sampler, mut history) = (Sampler::new(options)?, ids.to_vec());
+        let mut logits = block_on(model.step(last[0]))?;
+        for ix in 1..=n {
+            history.push(sampler.sample(&logits, &history)?);
+            if ix < n {
+                logits = block_on(model.step(history[history.len() - 1]))?;
+            }
+        }
+    }
+    Ok((start.elapsed().as_secs_f64(), cpu.elapsed().as_secs_f64()))
+}
+
+/// What the matrices are: as asked for, or the file that says it.
+fn quant(arguments: &Arguments) -> String {
+    match (&arguments.shape, &arguments.model.model) {
+        (Some(_), _) => arguments.quant.clone(),
+        (None, Some(path)) => format!("as in {}", path.display()),
+        (None, None) => "q4_0".to_owned(),
+    }
+}
+
+/// The figures under the keys that scripts read.
+fn report(
+    arguments: &Arguments,
+    model: &Model,
+    prefill: &Times,
+    decode: &Times,
+    decode_single: &Times,
+    cpu_us: &Times,
+) -> Result<Value> {
+    let config = model.config();
+    let [prefill_rate, prefill_slowest, prefill_quickest] = prefill.rates(arguments.context - 1);
+    let [decode_rate, decode_slowest, decode_quickest] = decode.rates(arguments.n);
+    let decode_ms = 1e3 / decode_rate;
+    let dispatches = model.dispatches_per_token();
+    let bytes = model.bytes_per_token(arguments.context);
+    let mut report = json!({
+        "adapter": model.device_name(), "backend": "cpu",
+        "shape": [config.hidden, config.n_layers, config.n_heads, config.vocab],
+        "quant": quant(arguments),
+        "context": arguments.context,
+        "prefill_tokens_per_s": prefill_rate, "prefill_spread": [prefill_slowest, prefill_quickest],
+        "decode_tokens_per_s": decode_rate, "decode_spread": [decode_slowest, decode_quickest],
+        "decode_ms": decode_ms,
+        "dispatches_per_token": dispatches,
+        "copy_gb_s": null, "dispatch_us": null, "floor_ms": null, "floor_fraction": null,
+        "bytes_per_token": bytes,
+        // Nothing is evicted: all keys are live.
+        "live_kv_fraction": 1.0,
+        "peak_device_bytes": model.bytes(),
+        "cpu_us_per_token": cpu_us.median(),
+    });
+    if let Device::Gpu(executor) = model.device() {
+        let (gpu, in_flight) = (executor.gpu(), arguments.in_flight.unwrap_or(8));
+        report["backend"] = json!(gpu.info().backend);
+        let (copy, dispatch) = (block_on(floor::copy_rate(gpu))?, block_on(floor::dispatch_time(gpu, dispatches, in_flight))?);
+        let floor_ms = (bytes as f64 / copy + dispatches as f64 * dispatch) * 1e3;
+        report["copy_gb_s"] = json!(copy / 1e9);
+        report["dispatch_us"] = json!(dispatch * 1e6);
+        report["floor_ms"] = json!(floor_ms);
+        report["floor_fraction"] = json!(floor_ms / decode_ms);
+    }
+    if arguments.compare.is_some() {
+        if !model.draws_on_device() {
+            say("note: on the CPU one token is under way at a time; both sides are the same");
+        }
+        let [single, slowest, quickest] = decode_single.rates(arguments.n);
+        report["decode_tokens_per_s_one_in_flight"] = json!(single);
+        report["decode_spread_one_in_flight"] = json!([slowest, quickest]);
+    }
+    Ok(report)
+}
