@@ -4,7 +4,7 @@
 //     web/dist/        the npm package             tsc
 //     www/dist/        the page                    vite
 
-import { readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rename, rm } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 import { setUpRust } from './setup.mjs';
 import { bin, installPackages, main, root, run } from './shared.mjs';
@@ -37,6 +37,10 @@ export async function buildWasm() {
 
 /** The package's TypeScript and the check of the page's; the wasm glue's types are needed, so that comes first. */
 export async function buildPackage() {
+  // What a module that is no more has left would be packed, too.
+  const dist = `${root}web/dist`;
+  await mkdir(dist, { recursive: true });
+  for (const name of await readdir(dist)) if (name !== 'wasm') await rm(`${dist}/${name}`, { recursive: true });
   await bin('tsc', ['-p', 'web/tsconfig.json']);
   await bin('tsc', ['-p', 'www/tsconfig.json']);
 }

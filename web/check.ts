@@ -31,7 +31,7 @@ export function check(
   needed: readonly string[] = [],
   what = 'options',
 ): void {
-  if (typeof options !== 'object' || options === null) {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new KitfoxError('argument', `${call}: expected an object of ${what}, got ${show(options)}`);
   }
   for (const name of Object.keys(options)) {
@@ -51,6 +51,20 @@ export function checkValue(call: string, name: string, value: unknown, fits: Che
   if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
 }
 
+/** Characters of a value that a message shows at most. */
+const MOST_SHOWN = 80;
+
+/** Any value at all in a message: short, and never itself a failure. */
 function show(value: unknown): string {
-  return typeof value === 'string' || Array.isArray(value) ? JSON.stringify(value) : String(value);
+  const shown = plain(value);
+  return shown.length <= MOST_SHOWN ? shown : `${shown.slice(0, MOST_SHOWN)} …`;
+}
+
+function plain(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value);
+  // Only as many elements as can be seen: a list may be long, and its elements may be lists.
+  if (Array.isArray(value)) return `[${value.slice(0, MOST_SHOWN).map((element) => (Array.isArray(element) ? 'a list' : plain(element))).join(',')}]`;
+  // An object can have any `toString`, or none.
+  if (typeof value === 'object' && value !== null) return Object.prototype.toString.call(value);
+  return typeof value === 'function' ? 'a function' : String(value);
 }

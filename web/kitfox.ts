@@ -18,7 +18,7 @@ import { checkGenerate, checkLoad, checkLogits, type GenerateOptions, type Info,
 import { absolute, startWorker } from './place.js';
 
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
-export { Generation, Piece } from './generation.js';
+export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
@@ -45,20 +45,18 @@ export class Kitfox {
   static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
     checkLoad(url, options);
     if (options.signal?.aborted === true) throw aborted(options.signal);
-    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
     const { wasmUrl, context, kv, scores } = options;
-    await connection.load(
-      {
-        type: 'load',
-        url: absolute(url),
-        device: options.device ?? 'auto',
-        ...(wasmUrl === undefined ? {} : { wasmUrl: absolute(wasmUrl) }),
-        ...(context === undefined ? {} : { context }),
-        ...(kv === undefined ? {} : { kv }),
-        ...(scores === undefined ? {} : { scores }),
-      },
-      options,
-    );
+    const message = {
+      type: 'load',
+      url: absolute('url', url),
+      device: options.device ?? 'auto',
+      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+      ...(context === undefined ? {} : { context }),
+      ...(kv === undefined ? {} : { kv }),
+      ...(scores === undefined ? {} : { scores }),
+    } as const;
+    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
+    await connection.load(message, options);
     return new Kitfox(connection);
   }
 

@@ -30,18 +30,15 @@ export class ForgettingAttentionLayer {
     const { wasmUrl, workerUrl, maxTokens, signal, device = 'auto' } = options;
     if (signal?.aborted === true) throw aborted(signal);
     const { given, transfer } = copied(from);
+    const message = {
+      type: 'load-layer',
+      from: given,
+      device,
+      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+      ...(maxTokens === undefined ? {} : { maxTokens }),
+    } as const;
     const connection = new Connection<LayerInfo>('layer', startWorker(workerUrl));
-    await connection.load(
-      {
-        type: 'load-layer',
-        from: given,
-        device,
-        ...(wasmUrl === undefined ? {} : { wasmUrl: absolute(wasmUrl) }),
-        ...(maxTokens === undefined ? {} : { maxTokens }),
-      },
-      signal === undefined ? {} : { signal },
-      transfer,
-    );
+    await connection.load(message, signal === undefined ? {} : { signal }, transfer);
     return new ForgettingAttentionLayer(connection);
   }
 
@@ -68,7 +65,7 @@ export class ForgettingAttentionLayer {
 
 /** Copies of just what was given, to be handed over: a message would copy the whole buffer behind a view, and share a shared one. */
 function copied(from: LayerSource): { given: LoadLayerMessage['from']; transfer: ArrayBuffer[] } {
-  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute(from) }, transfer: [] };
+  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute('url', from) }, transfer: [] };
   if (isBytes(from)) {
     const bytes = from instanceof Uint8Array ? from.slice() : new Uint8Array(from.slice(0));
     return { given: { bytes }, transfer: [bytes.buffer] };

@@ -131,16 +131,19 @@ const LOAD: Record<keyof LoadOptions, Check> = {
   workerUrl: location,
 };
 
+/** The engine's numbers have 32 bits: what they make infinite, or zero without being it, is none of theirs. */
+const inFloat = (n: number): boolean => Number.isFinite(Math.fround(n)) && (n === 0 || Math.fround(n) !== 0);
+
 const GENERATE: Record<keyof GenerateOptions, Check> = {
   maxTokens: whole(1, MOST_TOKENS),
-  temperature: number('a finite number, at least 0', (n) => Number.isFinite(n) && n >= 0),
+  temperature: number('a finite number, at least 0', (n) => inFloat(n) && n >= 0),
   topK: whole(0, MOST_TOKENS),
-  topP: number('a number above 0, at most 1', (n) => n > 0 && n <= 1),
+  topP: number('a number above 0, at most 1', (n) => inFloat(n) && n > 0 && n <= 1),
   minP: number('a number from 0 to 1', (n) => n >= 0 && n <= 1),
-  repeatPenalty: number('a finite number above 0', (n) => Number.isFinite(n) && n > 0),
+  repeatPenalty: number('a finite number above 0', (n) => inFloat(n) && n > 0),
   seed: whole(0, Number.MAX_SAFE_INTEGER),
   stop: (value) => {
-    const texts: unknown[] = Array.isArray(value) ? value : [value];
+    const texts: unknown[] = Array.isArray(value) ? [...value] : [value]; // spread: a hole is no text
     return texts.every((text) => typeof text === 'string' && text !== '') ? undefined : 'a text or a list of texts, none empty';
   },
   signal,
@@ -152,7 +155,8 @@ const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
 const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 const ids: Check = (value) => {
-  const right = value instanceof Uint32Array || (Array.isArray(value) && value.every(id));
+  // Spread: a hole is no id.
+  const right = value instanceof Uint32Array || (Array.isArray(value) && [...value].every(id));
   return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
 };
 

@@ -1,13 +1,26 @@
 /** Where the package's files are. */
 
+import { KitfoxError } from './errors.js';
+
 /** Starts the worker: the package's own beside this file, unless the caller has it elsewhere. */
 export function startWorker(url: string | URL | undefined): Worker {
-  if (url !== undefined) return new Worker(absolute(url), { type: 'module', name: 'kitfox' });
-  // Bundlers know a worker by this very form.
-  return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'kitfox' });
+  const elsewhere = url === undefined ? undefined : absolute('workerUrl', url);
+  try {
+    if (elsewhere !== undefined) return new Worker(elsewhere, { type: 'module', name: 'kitfox' });
+    // Bundlers know a worker by this very form.
+    return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'kitfox' });
+  } catch (cause) {
+    // Another origin, a policy of the page, or no browser at all.
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new KitfoxError('worker', `the worker cannot be started: ${reason}`, { cause });
+  }
 }
 
-/** A URL as the page means it. */
-export function absolute(url: string | URL): string {
-  return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+/** A URL as the page means it; `name` is the argument that holds it. */
+export function absolute(name: string, url: string | URL): string {
+  try {
+    return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+  } catch (cause) {
+    throw new KitfoxError('argument', `load: ${name}: expected a URL, got ${JSON.stringify(url)}`, { cause });
+  }
 }

@@ -40,8 +40,8 @@ let loadEnds: AbortController | undefined;
 let answerEnds: AbortController | undefined;
 
 prompt.value = openings[Math.floor(Math.random() * openings.length)] ?? '';
-const asked = query.get('device');
-if (asked !== null && [...device.options].some(({ value }) => value === asked)) device.value = asked;
+const asked = query.get('device') ?? 'auto';
+const devices = [...device.options].map(({ value }) => value);
 
 form.addEventListener('submit', (event) => {
   event.preventDefault();
@@ -49,7 +49,14 @@ form.addEventListener('submit', (event) => {
 });
 stop.addEventListener('click', () => answerEnds?.abort());
 device.addEventListener('change', () => void load());
-void load();
+if (devices.includes(asked)) {
+  device.value = asked;
+  void load();
+} else {
+  tell(error, `This page's address asks for the device "${asked}"; there are ${devices.join(', ')}. Choose one below, or just go on.`);
+  loading.hidden = true;
+  go.disabled = false;
+}
 
 /** Loads the model on the chosen device, in place of the one before. */
 async function load(): Promise<boolean> {

@@ -104,6 +104,38 @@ test('the page tells a failed load in a sentence and works with the next model',
   assert.deepEqual(complaints, []);
 });
 
+test('an address that asks for what there is not is told in a sentence, and the page works', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/?device=tpu`);
+  const error = () => page.$eval('#error', ({ hidden, textContent }) => (hidden ? '' : textContent));
+  assert.match(await error(), /the device "tpu"; there are auto, gpu, cpu\. /);
+  await page.$eval('#maxTokens', (input) => (input.value = '3'));
+  await page.click('#go');
+  await page.waitForFunction(() => /^3 tokens/.test(document.getElementById('stats').textContent));
+  assert.equal(await error(), '');
+  await page.goto(`${server.url}/?device=cpu&model=http://`);
+  await page.waitForFunction(() => !document.getElementById('error').hidden);
+  assert.match(await error(), /^The model could not be loaded\. load: url: expected a URL, got "http:\/\/"\.$/);
+  assert.deepEqual(complaints, []);
+});
+
+test('another device chosen in the middle of a load and of an answer takes the place of the one before', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/?device=cpu`);
+  const choose = (value) => page.select('#device', value);
+  const loaded = () => page.waitForFunction(() => document.getElementById('loading').hidden && !document.getElementById('go').disabled);
+  for (const value of ['auto', 'cpu', 'auto', 'cpu']) await choose(value);
+  await loaded();
+  await page.click('#go');
+  await page.waitForFunction(() => document.getElementById('output').textContent.length > 100);
+  await choose('auto');
+  await loaded();
+  assert.match(await page.$eval('#stats', ({ textContent }) => textContent), /Stopped\.$/);
+  await page.$eval('#maxTokens', (input) => (input.value = '3'));
+  await page.click('#go');
+  await page.waitForFunction(() => /^3 tokens/.test(document.getElementById('stats').textContent));
+  assert.equal(await page.$eval('#error', ({ hidden }) => hidden), true);
+  assert.deepEqual(complaints, []);
+});
+
 test('a device that the system takes is a typed error, not a hang, and the next load works', async () => {
   const { page, complaints } = await openPage(browser, `${server.url}/blank`);
   const session = await browser.target().createCDPSession();

@@ -56,11 +56,42 @@ const TRICKS = {
   '/chunked.gguf': (response) => createReadStream(model, { highWaterMark: 10_007 }).pipe(response.writeHead(200)),
 };
 
+/** Little-endian numbers of so many bytes, and texts as they are, one after the other. */
+const bytes = (...parts) =>
+  Buffer.concat(
+    parts.map((part) => {
+      if (typeof part === 'string') return Buffer.from(part);
+      const [width, number] = part;
+      const out = Buffer.alloc(8);
+      out.writeBigUInt64LE(BigInt(number));
+      return out.subarray(0, width);
+    }),
+  );
+const HUGE = 2n ** 60n;
+const gguf = (version, tensors, keys, ...rest) => bytes('GGUF', [4, version], [8, tensors], [8, keys], ...rest, 'and a few bytes more, so that there is something to read');
+
+/** Heads of GGUF files that promise more than any file holds, or what nobody knows. */
+const LIES = {
+  tensors: gguf(3, HUGE, 0),
+  keys: gguf(3, 0, HUGE),
+  key: gguf(3, 0, 1, [8, 3_000_000_000]),
+  text: gguf(3, 0, 1, [8, 3], 'fox', [4, 8], [8, 2n ** 40n]),
+  list: gguf(3, 0, 1, [8, 3], 'fox', [4, 9], [4, 4], [8, HUGE]),
+  version: gguf(77, 0, 0),
+  kind: gguf(3, 0, 1, [8, 3], 'fox', [4, 77]),
+};
+
 /** Starts it; gives its address and a function that ends it. `folders`: pairs of a path's start and a folder, before the others. */
 export async function startServer(folders = []) {
   const server = http.createServer(async (request, response) => {
     const { pathname } = new URL(request.url, 'http://server');
     if (TRICKS[pathname]) return TRICKS[pathname](response);
+    const [, unsized, lie] = /^\/lying\/(unsized\/)?(\w+)\.gguf$/.exec(pathname) ?? [];
+    if (lie !== undefined) {
+      if (unsized === undefined) response.setHeader('content-length', LIES[lie].length);
+      response.writeHead(200).write(LIES[lie]);
+      return response.end();
+    }
     const [prefix, folder] = [...folders, ...FOLDERS].find(([start]) => pathname.startsWith(start));
     const file = path.join(folder, path.normalize(decodeURIComponent(pathname.slice(prefix.length)) || 'index.html'));
     const found = file.startsWith(folder) && (await stat(file).catch(() => undefined));

@@ -260,3 +260,29 @@ test('logits come in rows, by chunks or token by token, between other calls', as
   fox.dispose();
   await assert.rejects(waiting, { code: 'disposed', message: 'the model was disposed' });
 });
+
+test('what is no URL is an argument error that names it, before any worker is started', async () => {
+  const before = made.length;
+  for (const options of [{ url: 'http://' }, { url: 'http://[' }, { wasmUrl: '//' }, { workerUrl: 'https://:x' }]) {
+    const { url = 'good', ...rest } = options;
+    const [[name, written]] = Object.entries(options);
+    await assert.rejects(Kitfox.load(url, rest), { name: 'KitfoxError', code: 'argument', message: `load: ${name}: expected a URL, got "${written}"` });
+  }
+  assert.equal(made.length, before);
+});
+
+test('a worker that the browser refuses, or a place without workers, is a worker error', async () => {
+  const { Worker } = globalThis;
+  try {
+    globalThis.Worker = class {
+      constructor() {
+        throw new DOMException('not of this origin', 'SecurityError');
+      }
+    };
+    await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: not of this origin/ });
+    delete globalThis.Worker;
+    await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: Worker is not defined/ });
+  } finally {
+    globalThis.Worker = Worker;
+  }
+});

@@ -34,11 +34,11 @@ test('bad generate options are refused by name', () => {
   for (const prompt of ['', undefined, 3]) refuses(() => checkGenerate(prompt, {}), /prompt: expected a text/);
   const bad = {
     maxTokens: [0, -1, 1.5, Infinity, '5', null],
-    temperature: [-1, NaN, Infinity, '0.8'],
+    temperature: [-1, NaN, Infinity, Number.MAX_VALUE, 5e-324, '0.8'],
     topK: [-1, 0.5],
-    topP: [0, 1.01, NaN],
+    topP: [0, 5e-324, 1.01, NaN],
     minP: [-0.1, 1.1],
-    repeatPenalty: [0, -1, Infinity],
+    repeatPenalty: [0, -1, 1e39, 5e-324, Infinity],
     seed: [-1, 0.5, 2 ** 53, 1n],
     stop: ['', ['a', ''], [1], 5, null],
     onPrefill: ['x'],
@@ -54,4 +54,24 @@ test('what is no token id is refused by name', () => {
     refuses(() => checkLogits(ids, {}), /logits: ids: expected token ids \(whole numbers, at least one\)/);
   }
   refuses(() => checkLogits([1], { decode: 1 }), /logits: decode: expected true or false/);
+});
+
+test('whatever is given in place of options, the error is typed, short, and names it', () => {
+  const bare = Object.create(null);
+  const round = [];
+  round.push(round);
+  const hostile = {
+    get toString() {
+      throw new Error('never called');
+    },
+  };
+  for (const value of [[], [1], 'x', 5, 1n, Symbol('s'), () => 1]) refuses(() => checkGenerate('a', value), /expected an object of options/);
+  const odd = [bare, round, hostile, [1n], [Symbol('s')], [bare], new Array(3), new Array(1e6).fill('x'), 'y'.repeat(1e6), class {}, new Proxy({}, {})];
+  for (const value of odd) {
+    for (const call of [() => checkGenerate('a', { temperature: value }), () => checkLogits(value, {}), () => checkGenerate('a', { signal: value })]) {
+      refuses(call, /^(generate|logits): \w+: expected .{1,300}$/);
+    }
+  }
+  refuses(() => checkGenerate('a', { stop: ['x', , 'y'] }), /stop: expected/);
+  refuses(() => checkLogits([1, , 2], {}), /ids: expected/);
 });

@@ -1,0 +1,161 @@
+// A caller without manners: eight calls at once, calls dropped at every point, models loaded and disposed by the dozen, files that
+// lie. Each call is as if it were alone, each error typed, and nothing is left behind.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { chromium, inPage, openPage } from './browsers.mjs';
+import { startServer } from './server.mjs';
+
+let server;
+let browser;
+before(async () => {
+  server = await startServer();
+  browser = await chromium();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+async function blank() {
+  return openPage(browser, `${server.url}/blank`);
+}
+
+/** The browser tells a worker's end a little later than it is. */
+async function workersEnd(page) {
+  for (let wait = 0; page.workers().length > 0; wait += 50) {
+    assert.ok(wait < 20_000, `${page.workers().length} workers are left`);
+    await sleep(50);
+  }
+}
+
+test('eight calls at once answer as they do alone', async () => {
+  const { page, complaints } = await blank();
+  const { alone, together } = await inPage(page, async (Kitfox, { collect }) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu' });
+    const call = (seed) => collect(fox.generate(`The fox said ${'again and '.repeat(seed)}`, { seed, maxTokens: 6, temperature: 1 + seed / 8 }));
+    const told = ({ text, ids, summary: { finish, tokens, promptTokens } }) => ({ text, ids, finish, tokens, promptTokens });
+    const [alone, seeds] = [[], [...Array(8).keys()]];
+    for (const seed of seeds) alone.push(told(await call(seed)));
+    const together = (await Promise.all(seeds.map(call))).map(told);
+    fox.dispose();
+    return { alone, together };
+  });
+  assert.deepEqual(together, alone);
+  assert.deepEqual(complaints, []);
+});
+
+test('disposed at any point, a call ends with its error and the worker is gone', async () => {
+  const { page, complaints } = await blank();
+  const messages = await inPage(page, async (Kitfox, { collect, fails }) => {
+    const LONG = 'The fox ran over the hill and down to the river. '.repeat(30);
+    const load = () => Kitfox.load('/models/demo.gguf', { device: 'cpu', scores: true });
+    const messages = {};
+    let fox = await load();
+    messages.prefill = await fails(collect(fox.generate(LONG, { onPrefill: () => fox.dispose() })));
+    fox = await load();
+    const running = fox.generate('a');
+    await running.next();
+    const queued = [collect(fox.generate('b')), fox.logits([1, 2, 3])];
+    fox.dispose();
+    fox.dispose();
+    messages.decode = await fails(collect(running));
+    [messages.queued, messages.logits] = await Promise.all(queued.map(fails));
+    messages.later = await fails(fox.generate('a').next());
+    messages.laterLogits = await fails(fox.logits([1]));
+    return messages;
+  });
+  for (const [at, message] of Object.entries(messages)) assert.equal(message, 'disposed: the model was disposed', at);
+  await workersEnd(page);
+  assert.deepEqual(complaints, []);
+});
+
+test('loops that are left by break, throw and return, and calls of next in parallel, leave the model as it was', async () => {
+  const { page, complaints } = await blank();
+  const { first, seen } = await inPage(page, async (Kitfox, { collect }) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu' });
+    const call = (maxTokens) => fox.generate('The old fox', { temperature: 0, maxTokens });
+    const short = async () => (await collect(call(4))).ids.join();
+    const [first, seen] = [await short(), []];
+    for await (const piece of call(1000)) if (piece.ids.length > 0) break;
+    seen.push(await short());
+    try {
+      for await (const piece of call(1000)) throw new Error(piece.text);
+    } catch {
+      seen.push(await short());
+    }
+    const early = call(1000);
+    await early.return();
+    if (!(await early.next()).done) throw new Error('it went on');
+    const late = call(1000);
+    const [one, two] = await Promise.all([late.next(), late.next(), late.return()]);
+    seen.push(await short(), [...one.value.ids, ...two.value.ids].join() === first.split(',').slice(0, 2).join() ? first : 'mixed up');
+    call(5); // never iterated
+    seen.push(await short());
+    fox.dispose();
+    return { first, seen };
+  });
+  assert.deepEqual(seen, Array(5).fill(first));
+  assert.deepEqual(complaints, []);
+});
+
+// A load takes many seconds on a GPU in software: its shaders are compiled.
+for (const [device, rounds] of [['cpu', 10], ['gpu', 2]]) {
+  test(`${rounds} models in a row, and two at once, on the ${device}: workers and memory stay flat`, async () => {
+    const { page, complaints } = await blank();
+    const session = await page.createCDPSession();
+    const heap = async () => {
+      await session.send('HeapProfiler.collectGarbage');
+      return (await session.send('Runtime.getHeapUsage')).usedSize;
+    };
+    const round = () =>
+      inPage(page, async (Kitfox, { collect }, device) => {
+        const fox = await Kitfox.load('/models/demo.gguf', { device });
+        const { ids } = await collect(fox.generate('The fox', { temperature: 0, maxTokens: 2 }));
+        fox.dispose();
+        return { ids: ids.join(), loadHeapBytes: fox.info.loadHeapBytes };
+      }, device);
+    const began = await round();
+    const before = await heap();
+    for (let n = 1; n < rounds; n += 1) {
+      const { ids, loadHeapBytes } = await round();
+      assert.equal(ids, began.ids);
+      assert.ok(loadHeapBytes <= began.loadHeapBytes + 2 ** 20, `load ${n} made the wasm heap grow by ${loadHeapBytes}, the first by ${began.loadHeapBytes}`);
+    }
+    const grown = (await heap()) - before;
+    assert.ok(grown < 2 ** 19, `the page's own heap grew by ${grown} bytes`);
+    await workersEnd(page);
+    const both = await Promise.all([round(), round()]);
+    for (const { ids } of both) assert.equal(ids, began.ids);
+    assert.deepEqual(complaints, []);
+    await page.close();
+  });
+}
+
+test('files that lie about their sizes are refused by name, with their length known and unknown', async () => {
+  const { page, complaints } = await blank();
+  const run = async (Kitfox, { fails }, paths) => {
+    const messages = {};
+    for (const path of paths) messages[path] = await fails(Kitfox.load(path, { device: 'cpu' }));
+    return messages;
+  };
+  const lies = ['tensors', 'keys', 'key', 'text', 'list', 'version', 'kind'];
+  const paths = lies.flatMap((lie) => [`/lying/${lie}.gguf`, `/lying/unsized/${lie}.gguf`]);
+  for (const [path, message] of Object.entries(await inPage(page, run, paths))) {
+    assert.match(message, /^format: \S+\.gguf: .*expected .* got /, path);
+    assert.ok(message.includes(path) && message.length < 400, message);
+  }
+  assert.deepEqual(complaints, []);
+});
+
+test('a context that no memory holds is refused, not a crash', async () => {
+  const { page, complaints } = await blank();
+  const run = async (Kitfox, { fails }) => {
+    const messages = [];
+    for (const context of [100_000, 400_000, 2 ** 31 - 1]) messages.push(await fails(Kitfox.load('/models/demo.gguf', { device: 'cpu', context }).then((fox) => fox.dispose())));
+    return messages;
+  };
+  for (const message of await inPage(page, run)) assert.match(message, /^(it did not fail|argument: |out-of-memory: )/);
+  assert.deepEqual(complaints, []);
+});

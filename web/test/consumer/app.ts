@@ -1,0 +1,62 @@
+// A user's program, as strict as TypeScript gets: only the compiler reads it.
+
+import {
+  ForgettingAttentionLayer,
+  Kitfox,
+  KitfoxError,
+  Piece,
+  type FinishReason,
+  type Generation,
+  type GenerateOptions,
+  type Info,
+  type KitfoxErrorCode,
+  type LayerInfo,
+  type LayerSource,
+  type LoadOptions,
+  type Summary,
+} from 'kitfox';
+
+export async function write(url: URL, output: { append(text: string): void }): Promise<Summary | undefined> {
+  const { signal } = new AbortController();
+  const load: LoadOptions = { device: 'auto', context: 512, signal, onProgress: ({ doneBytes, totalBytes }) => doneBytes / totalBytes };
+  const fox = await Kitfox.load(url, load);
+  const info: Info = fox.info;
+  const options: GenerateOptions = { maxTokens: info.contextTokens, stop: ['a', 'b'] as const, signal };
+  const story: Generation = fox.generate('Once', options);
+  try {
+    for await (const piece of story) output.append(piece instanceof Piece ? `${piece}${piece.ids[0]}` : '');
+  } catch (error) {
+    if (!(error instanceof KitfoxError)) throw error;
+    const code: KitfoxErrorCode = error.code;
+    output.append(code);
+  }
+  const rows: Float32Array = await fox.logits(Uint32Array.of(1), { decode: true });
+  output.append(String(rows.length));
+  fox.dispose();
+  const finish: FinishReason | undefined = story.summary?.finish;
+  return finish === 'aborted' ? undefined : story.summary;
+}
+
+export async function attend(source: LayerSource, x: Float32Array): Promise<[LayerInfo, Float32Array]> {
+  const layer = await ForgettingAttentionLayer.load(source, { maxTokens: 16 });
+  const y = await layer.run(x);
+  layer.dispose();
+  return [layer.info, y];
+}
+
+export function mistakes(fox: Kitfox): unknown[] {
+  return [
+    // @ts-expect-error no such option
+    fox.generate('a', { topk: 1 }),
+    // @ts-expect-error a number
+    fox.generate('a', { maxTokens: '5' }),
+    // @ts-expect-error no such device
+    Kitfox.load('m.gguf', { device: 'webgpu' }),
+    // @ts-expect-error made by load only
+    new Kitfox(),
+    // @ts-expect-error not to be written
+    (fox.info = {}),
+    // @ts-expect-error a layer needs all its matrices
+    ForgettingAttentionLayer.load({ hiddenSize: 4, numHeads: 1, mode: 'encoder', bitnet: false }),
+  ];
+}
