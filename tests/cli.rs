@@ -180,7 +180,10 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
         (&["num_heads", "7"], config("heads", "num_heads", json!(7))),
         (&["fgate_type", "leaky"], config("gate", "fgate_type", json!("leaky"))),
         (&["broken_tokenizer", "tokenizer"], broken_tokenizer),
-        (&["layers/config.json", "num_hidden_layers", "16777216"], config("layers", "num_hidden_layers", json!(16_777_216))),
+        (
+            &["layers/model.safetensors", "tensors", "parameters, as its configuration says"],
+            config("layers", "num_hidden_layers", json!(16_777_216)),
+        ),
         (&["context/config.json", "max_position", "-c"], config("context", "max_position_embeddings", json!(16_777_216))),
     ];
     for (named, model) in &cases {

@@ -3,42 +3,32 @@
 
 use super::{Executor, Gpu};
 use crate::error::Result;
-use crate::graph::{GraphId, Program, Role, Step};
+use crate::graph::{GraphId, MAX_BINDING_WORDS, Program, Role, Step};
 use crate::kernel::Rows;
+use crate::kernel::copy;
 use crate::kernel::rms_norm::RmsNorm;
 use web_time::Instant;
 
-/// Bytes of the buffers copied: WebGPU's default largest buffer, well beyond any cache.
-const COPY_BYTES: u64 = 256 << 20;
-/// Copies in a submit.
-const COPIES: u32 = 8;
+/// Words of the two buffers that are copied, one to the other: WebGPU's default largest binding, so that 256 MiB move, well beyond
+/// any cache.
+const COPY_WORDS: usize = MAX_BINDING_WORDS;
+/// Copies before one wait.
+const COPIES: usize = 32;
 /// Runs, of which the quickest counts.
 const RUNS: usize = 20;
 
-/// Bytes read and written a second by copies from buffer to buffer of 256 MiB, the best of 20 runs.
+/// Bytes read and written a second by a kernel that copies 128 MiB, the best of 20 runs.
 ///
 /// # Errors
 /// [`crate::Error::OutOfMemory`] when the device has no room for the two buffers, and what it reports.
 pub async fn copy_rate(gpu: &Gpu) -> Result<f64> {
-    let mut memory = super::memory::Memory::new(gpu);
-    let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-    let [from, to] = ["copy from", "copy to"].map(|name| memory.buffer(name, COPY_BYTES, usage));
-    memory.settle().await?;
-    let mut best = f64::MAX;
-    for run in 0..=RUNS {
-        let start = Instant::now();
-        let mut encoder = gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
-        for _ in 0..COPIES {
-            encoder.copy_buffer_to_buffer(&from, 0, &to, 0, COPY_BYTES);
-        }
-        gpu.queue.submit([encoder.finish()]);
-        gpu.settle().await?;
-        // The first run touches the pages.
-        if run > 0 {
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-    }
-    Ok(2.0 * COPY_BYTES as f64 * f64::from(COPIES) / best)
+    let mut program = Program::default();
+    let [x, y] = ["copied", "copy"].map(|name| program.buffer(name, COPY_WORDS, Role::State));
+    let mut r = program.record("copy");
+    copy::record(&mut r, x, y);
+    let graph = r.finish();
+    let seconds = best_time(gpu, &program, graph, COPIES).await?;
+    Ok(2.0 * 4.0 * COPY_WORDS as f64 * COPIES as f64 / seconds)
 }
 
 /// Seconds that a dispatch adds which does next to nothing but needs the result of the one before: `n_dispatches` in a pass,
@@ -56,13 +46,18 @@ pub async fn dispatch_time(gpu: &Gpu, n_dispatches: usize, in_flight: usize) -> 
         let y = Rows { buffer: y, stride: 16, column: 0 };
         RmsNorm { x: None, y, weight, weight_offset: 0, rows_per_token: 1, width: 16, eps: 1e-6 }.record(&mut r);
     }
-    let graph: GraphId = r.finish();
-    let executor = Executor::new(gpu.clone(), &program).await?;
+    let graph = r.finish();
+    Ok(best_time(gpu, &program, graph, in_flight).await? / (n_dispatches * in_flight) as f64)
+}
+
+/// Seconds for `n` replays of a graph and one wait, the best of 20 runs after one that touches the memory.
+async fn best_time(gpu: &Gpu, program: &Program, graph: GraphId, n: usize) -> Result<f64> {
+    let executor = Executor::new(gpu.clone(), program).await?;
     let step = Step { n_tokens: 1, ..Step::default() };
     let mut best = f64::MAX;
     for run in 0..=RUNS {
         let start = Instant::now();
-        for _ in 0..in_flight {
+        for _ in 0..n {
             executor.replay(graph, &step, true)?;
         }
         gpu.settle().await?;
@@ -70,5 +65,5 @@ pub async fn dispatch_time(gpu: &Gpu, n_dispatches: usize, in_flight: usize) -> 
             best = best.min(start.elapsed().as_secs_f64());
         }
     }
-    Ok(best / (n_dispatches * in_flight) as f64)
+    Ok(best)
 }

@@ -11,6 +11,7 @@ pub mod attn_decode;
 pub mod attn_full;
 pub mod attn_merge;
 pub mod attn_prefill;
+pub mod copy;
 mod dot;
 pub mod embed;
 pub mod forget_gate;
@@ -47,6 +48,7 @@ pub static KERNELS: &[&Kernel] = &[
     &attn_full::ATTN_FULL,
     &attn_merge::ATTN_MERGE,
     &attn_prefill::ATTN_PREFILL,
+    &copy::COPY,
     &embed::EMBED,
     &forget_gate::FORGET_GATE,
     &forget_sum::FORGET_SUM,

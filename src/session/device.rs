@@ -61,6 +61,11 @@ impl Opened {
         }
     }
 
+    /// Whether it is a GPU that is no software.
+    pub fn is_hardware(&self) -> bool {
+        matches!(self, Self::Gpu(gpu) if !gpu.info().software)
+    }
+
     /// For people: the adapter's name, or the CPU's way.
     pub fn name(&self) -> String {
         match self {
