@@ -55,9 +55,10 @@ pub static ATTN_DECODE: Kernel = Kernel {
     cases,
 };
 
-/// A page's sum has up to 64 terms p·v up to 2, each off by the δ of its score as in `attn_prefill`, 5e-6: together 6e-4 at most,
-/// and 5e-6 of the whole.
-const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 6e-4 };
+/// A page's sum has up to 64 terms p·v up to 2, each off by the δ of its score as in `attn_prefill`, 5e-6: 6e-4 if all were off the
+/// same way. Held at a third of that, little above the worst seen (1.3e-4 on lavapipe): a newest value that is not rounded to f16
+/// is off by 5e-4, and must not pass.
+const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 2e-4 };
 /// A norm's roundings, and one step of f16 where they fall on the other side of a tie: 2^-10 of a key up to 4.
 const STORED: Tolerance = Tolerance { nmse: 1e-7, max_abs: 4e-3 };
 /// As `forget_gate`: 16 units of one m up to 60.
