@@ -2,7 +2,8 @@
 // Workgroup (head, split). Every split norms and rotates q and computes Λ_t itself. The split with the newest page also shifts,
 // norms, rotates and appends the new key and value, and begins its sums with them as they were rounded: decode sees what prefill
 // sees. Heads that share a key each make it for themselves, since no workgroup can wait for another; the first of them stores it.
-// Page by page: an invocation a key for the scores, then neighbouring invocations along a value row.
+// Page by page: an invocation a key for the scores, then neighbouring invocations along a value row. Loads do not wait for each other:
+// a page's keys and its first values are asked for before the page in front of it is summed up.
 
 @group(0) @binding(0) var<storage, read> proj: array<f32>; // [stride]
 #ifdef VECTORS
@@ -43,8 +44,12 @@ struct Params {
 #import lam_pages
 #import rows
 
+const INVOCATIONS = PAGE;
 // Invocations that walk the values: whole rows at a time, so that each stays with its channels.
-const WALKERS = PAGE / ROW * ROW;
+const ROWS_AT_ONCE = PAGE / ROW;
+const WALKERS = ROWS_AT_ONCE * ROW;
+const WALK = (PAGE + ROWS_AT_ONCE - 1u) / ROWS_AT_ONCE; // steps through a page
+const BATCH = min(WALK, 8u); // of them asked for at once
 
 var<workgroup> raw: array<vec4<f32>, 3u * WIDTH>; // q, then the new k and v (shifted), before the norm
 var<workgroup> query: array<vec4<f32>, WIDTH>;
@@ -101,32 +106,55 @@ fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
 }
 #endif
 
-// Channels 4·lane to 4·lane + 3 of the row that starts at raw[start], normed with the weights at `weight` and rotated.
-fn finished(start: u32, lane: u32, weight: u32) -> vec4<f32> {
-  var x = raw[start + lane];
+// Four channels, from 4·c, of row n of `raw` (0: q, 1: the new k), normed with the weights at `weight` and rotated.
+fn finished(n: u32, c: u32, weight: u32) -> vec4<f32> {
+  let start = n * WIDTH;
+  var x = raw[start + c];
 #ifdef ROPE
   let half = WIDTH / 2u;
-  let first = lane < half;
-  let other = select(lane - half, lane + half, first);
+  let first = c < half;
+  let other = select(c - half, c + half, first);
   var y = raw[start + other];
 #endif
 #ifdef QK_NORM
   var squares = 0.0;
-  for (var c = 0u; c < WIDTH; c++) { squares += dot(raw[start + c], raw[start + c]); }
+  for (var i = 0u; i < WIDTH; i++) { squares += dot(raw[start + i], raw[start + i]); }
   let scale = inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps);
-  x *= scale * vectors4(weight + 4u * lane);
+  x *= scale * vectors4(weight + 4u * c);
 #ifdef ROPE
   y *= scale * vectors4(weight + 4u * other);
 #endif
 #endif
 #ifdef ROPE
-  let at = params.rope + step.pos * HEAD_DIM + 4u * min(lane, other);
+  let at = params.rope + step.pos * HEAD_DIM + 4u * min(c, other);
   x = x * vectors4(at) + select(y, -y, first) * vectors4(at + HEAD_DIM / 2u);
 #endif
   return x;
 }
 
-@compute @workgroup_size(64)
+// What a page holds for this invocation.
+var<private> key: array<vec4<u32>, ROW>;
+var<private> values: array<vec4<u32>, BATCH>;
+var<private> key_lam: vec2<u32>;
+var<private> slot: u32;
+
+// Step n of the walk through the page's values: the key, and this invocation's part of it.
+fn walked_key(n: u32, lane: u32) -> u32 { return n * ROWS_AT_ONCE + lane / ROW; }
+
+fn load_values(first: u32, lane: u32) {
+  for (var n = 0u; n < BATCH; n++) {
+    values[n] = v_pages[(slot + min(walked_key(first + n, lane), PAGE - 1u)) * ROW + lane % ROW];
+  }
+}
+
+fn load_page(page: u32, head: u32, kv_head: u32, lane: u32) {
+  slot = slot_of(page * PAGE, kv_head);
+  for (var c = 0u; c < ROW; c++) { key[c] = k_pages[(slot + lane) * ROW + c]; }
+  key_lam = lam_pages[(slot / PAGE * params.group + head % params.group) * PAGE + lane];
+  load_values(0u, lane);
+}
+
+@compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
   let split = group.y;
@@ -137,31 +165,37 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   let newest = first < end && end == pages;
   let oldest = step.pos + 1u - min(step.pos + 1u, params.window); // the first key in the window
 
-  if (lane < WIDTH) {
-    raw[lane] = proj4(params.q + head * HEAD_DIM + 4u * lane);
-    if (newest) {
-      let channel = kv_head * HEAD_DIM + 4u * lane;
+  if (first < end) { load_page(first, head, kv_head, lane); }
+  var lam = gate(head);
+  if (step.pos > 0u) { lam = fixed_add(lam, lam_pages[lam_slot_of(step.pos - 1u, head)]); }
+  for (var at = lane; at < select(WIDTH, 3u * WIDTH, newest); at += INVOCATIONS) {
+    let channel = kv_head * HEAD_DIM + 4u * (at % WIDTH);
+    if (at < WIDTH) {
+      raw[at] = proj4(params.q + head * HEAD_DIM + 4u * at);
+    } else if (at < 2u * WIDTH) {
       var k = proj4(params.k + channel);
-      var v = proj4(params.v + channel);
 #ifdef K_SHIFT
       k = shifted(k, 0u, channel, params.k_shift);
 #endif
+      raw[at] = k;
+    } else {
+      var v = proj4(params.v + channel);
 #ifdef V_SHIFT
       v = shifted(v, 1u, channel, params.v_shift);
 #endif
-      raw[WIDTH + lane] = k;
-      raw[2u * WIDTH + lane] = v;
+      raw[at] = v;
     }
   }
   workgroupBarrier();
 
-  var lam = gate(head);
-  if (step.pos > 0u) { lam = fixed_add(lam, lam_pages[lam_slot_of(step.pos - 1u, head)]); }
-  if (lane < WIDTH) {
-    query[lane] = finished(0u, lane, params.q_norm + head * HEAD_DIM) * params.scale;
-    if (newest) {
-      newest_key[lane] = stored(finished(WIDTH, lane, params.k_norm + kv_head * HEAD_DIM));
-      newest_value[lane] = stored(raw[2u * WIDTH + lane]);
+  for (var at = lane; at < select(WIDTH, 3u * WIDTH, newest); at += INVOCATIONS) {
+    let c = at % WIDTH;
+    if (at < WIDTH) {
+      query[c] = finished(0u, c, params.q_norm + head * HEAD_DIM) * params.scale;
+    } else if (at < 2u * WIDTH) {
+      newest_key[c] = stored(finished(1u, c, params.k_norm + kv_head * HEAD_DIM));
+    } else {
+      newest_value[c] = stored(raw[at]);
     }
   }
   workgroupBarrier();
@@ -200,24 +234,18 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
     }
   }
   for (var page = first; page < end; page++) {
-    let slot = slot_of(page * PAGE, kv_head);
     let position = page * PAGE + lane;
     let seen = position >= oldest && position < step.pos;
-    var score = LOWEST;
-    if (seen) {
-      let k = (slot + lane) * ROW;
-      var products = vec4<f32>(0.0);
-      for (var c = 0u; c < ROW; c++) {
-        let x = k_pages[k + c];
+    var products = vec4<f32>(0.0);
+    for (var c = 0u; c < ROW; c++) {
 #ifdef KV_F16
-        products += query[2u * c] * first_half(x) + query[2u * c + 1u] * second_half(x);
+      products += query[2u * c] * first_half(key[c]) + query[2u * c + 1u] * second_half(key[c]);
 #else
-        products += query[c] * bitcast<vec4<f32>>(x);
+      products += query[c] * bitcast<vec4<f32>>(key[c]);
 #endif
-      }
-      let fall = fixed_difference(lam, lam_pages[lam_slot_of(position, head)]);
-      score = products.x + products.y + products.z + products.w - fall;
     }
+    let product = products.x + products.y + products.z + products.w;
+    let score = select(LOWEST, product - fixed_difference(lam, key_lam), seen); // what lies in an unseen place may be anything
     scores[lane] = score;
     workgroupBarrier();
     let before = top;
@@ -231,17 +259,23 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
 #ifdef KV_F16
     high *= fade;
 #endif
-    for (var n = select(PAGE * ROW, lane, lane < WALKERS); n < PAGE * ROW; n += WALKERS) {
-      let key = n / ROW;
-      if (page * PAGE + key >= step.pos) { break; } // what lies there may be anything, and 0 · NaN is NaN
-      let x = v_pages[slot * ROW + n];
+    for (var done = 0u; done < WALK; done += BATCH) {
+      if (done > 0u) { load_values(done, lane); }
+      for (var n = 0u; n < BATCH; n++) {
+        let key = walked_key(done + n, lane);
+        // Past the page, or a key that is not seen: what lies there may be anything, and 0 · NaN is NaN.
+        let counts = lane < WALKERS && key < PAGE && page * PAGE + key < step.pos;
+        let x = select(vec4<u32>(), values[n], counts);
+        let weight = select(0.0, weights[min(key, PAGE - 1u)], counts);
 #ifdef KV_F16
-      low += weights[key] * first_half(x);
-      high += weights[key] * second_half(x);
+        low += weight * first_half(x);
+        high += weight * second_half(x);
 #else
-      low += weights[key] * bitcast<vec4<f32>>(x);
+        low += weight * bitcast<vec4<f32>>(x);
 #endif
+      }
     }
+    if (page + 1u < end) { load_page(page + 1u, head, kv_head, lane); }
   }
 
   // Every invocation has left the scores (two barriers a page); only weights may still be read.

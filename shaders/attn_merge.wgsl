@@ -1,5 +1,5 @@
 // o = Σ_s w_s·sum_s / Σ_s w_s·total_s, w_s = exp(top_s − highest); then o ← norm(o) (OUT_NORM), then o ← o·gate
-// One workgroup a head; an invocation takes every 64th channel, and sees all splits.
+// One workgroup a head. An invocation takes a channel of every PARTS-th split, all loads at once; workgroup memory joins the parts.
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>; // [heads, MAX_SPLITS, 2 + head_dim]: top, Σ p, Σ p·v
 #ifdef GATE
@@ -14,47 +14,77 @@ struct Params { gate: u32, out_norm: u32, eps: f32 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 
-const INVOCATIONS = 64u;
+const INVOCATIONS = 256u;
+const PARTS = INVOCATIONS / HEAD_DIM;
+const SPLITS_PER_PART = (MAX_SPLITS + PARTS - 1u) / PARTS;
+const ROW = 2u + HEAD_DIM;
+const LOWEST = -1e30; // below every top
+var<workgroup> tops: array<f32, MAX_SPLITS>;
+var<workgroup> weights: array<f32, MAX_SPLITS>;
+var<workgroup> totals: array<f32, MAX_SPLITS>; // weighted
+var<workgroup> sums: array<f32, PARTS * HEAD_DIM>;
 var<workgroup> merged: array<f32, HEAD_DIM>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
-  let row = 2u + HEAD_DIM;
-  let start = head * MAX_SPLITS * row;
-  var highest = partials[start];
-  for (var s = 1u; s < step.n_splits; s++) { highest = max(highest, partials[start + s * row]); }
+  let start = head * MAX_SPLITS * ROW;
+  let last = step.n_splits - 1u;
+  let channel = lane % HEAD_DIM;
+  let part = lane / HEAD_DIM;
+  // Splits past the last are the last again, with weight 0.
+  var values: array<f32, SPLITS_PER_PART>;
+  for (var n = 0u; n < SPLITS_PER_PART; n++) { values[n] = partials[start + min(part + n * PARTS, last) * ROW + 2u + channel]; }
+  let at = head * HEAD_DIM + channel;
+  var factor = 1.0;
+#ifdef OUT_NORM
+  factor = vectors[params.out_norm + at];
+#endif
+#ifdef GATE
+  let g = proj[params.gate + at];
+#ifdef GATE_SILU
+  factor *= g / (1.0 + exp(-g));
+#else
+  factor *= 1.0 / (1.0 + exp(-g));
+#endif
+#endif
   var total = 0.0;
-  for (var s = 0u; s < step.n_splits; s++) {
-    total += exp(partials[start + s * row] - highest) * partials[start + s * row + 1u];
+  if (lane < MAX_SPLITS) {
+    let row = start + min(lane, last) * ROW;
+    tops[lane] = select(LOWEST, partials[row], lane <= last);
+    total = partials[row + 1u];
   }
-  for (var c = lane; c < HEAD_DIM; c += INVOCATIONS) {
+  workgroupBarrier();
+  if (lane < MAX_SPLITS) {
+    var highest = LOWEST;
+    for (var s = 0u; s < MAX_SPLITS; s++) { highest = max(highest, tops[s]); }
+    let weight = select(0.0, exp(tops[lane] - highest), lane <= last);
+    weights[lane] = weight;
+    totals[lane] = weight * total;
+  }
+  workgroupBarrier();
+  if (part < PARTS) {
     var sum = 0.0;
-    for (var s = 0u; s < step.n_splits; s++) {
-      sum += exp(partials[start + s * row] - highest) * partials[start + s * row + 2u + c];
+    for (var n = 0u; n < SPLITS_PER_PART; n++) {
+      let s = part + n * PARTS;
+      if (s < MAX_SPLITS) { sum += weights[s] * values[n]; }
     }
-    merged[c] = sum / total;
+    sums[lane] = sum;
+  }
+  workgroupBarrier();
+  var x = 0.0;
+  if (lane < HEAD_DIM) {
+    for (var p = 0u; p < PARTS; p++) { x += sums[p * HEAD_DIM + lane]; }
+    var norm = 0.0;
+    for (var s = 0u; s < MAX_SPLITS; s++) { norm += totals[s]; }
+    x /= norm;
+    merged[lane] = x;
   }
 #ifdef OUT_NORM
   workgroupBarrier();
   var squares = 0.0;
   for (var c = 0u; c < HEAD_DIM; c++) { squares += merged[c] * merged[c]; }
-  let scale = inverseSqrt(squares / f32(HEAD_DIM) + params.eps);
+  x *= inverseSqrt(squares / f32(HEAD_DIM) + params.eps);
 #endif
-  for (var c = lane; c < HEAD_DIM; c += INVOCATIONS) {
-    let at = head * HEAD_DIM + c;
-    var x = merged[c];
-#ifdef OUT_NORM
-    x *= scale * vectors[params.out_norm + at];
-#endif
-#ifdef GATE
-    let g = proj[params.gate + at];
-#ifdef GATE_SILU
-    x *= g / (1.0 + exp(-g));
-#else
-    x *= 1.0 / (1.0 + exp(-g));
-#endif
-#endif
-    o[at] = x;
-  }
+  if (lane < HEAD_DIM) { o[at] = x * factor; }
 }
