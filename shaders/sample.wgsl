@@ -3,8 +3,9 @@
 // One workgroup. Candidates rank by logit descending, then id ascending, and every filter keeps a prefix of that order, so there
 // is one question, asked up to three times: at which candidate does a running sum in rank order reach a bound? top-k counts,
 // top-p sums e^gap, the draw sums e^(gap / temperature), gap = logit - best. Sums are integers (units of 2^-44): no order of
-// addition changes them. An answer is found by bins (of equal gaps, then of the bits of logit and id) until the candidates in
-// question fit in a list, and then by adding, for each, what ranks before it.
+// addition changes them. Candidates are listed if few enough are left, and an answer is found by adding, for each, what ranks before
+// it. A small top-k leaves few: the k-th of the best of 256 groups is no better than the k-th of all, and hardly worse. Else bins
+// (of equal gaps, then of the bits of logit and id) narrow the question down until its candidates fit in the list.
 #ifdef GATHER
 #import weights
 #endif
@@ -22,9 +23,10 @@ struct Params { vocab: u32, k: u32 }
 #import philox
 #import rank
 
-const WG = 256u;
-const BINS = WG;
-const LIST = 768u;
+const BINS = 256u;
+const GROUPS = 256u;
+const AHEAD = 4u; // times four logits that an invocation asks for at once
+const LIST = 512u;
 const LEVELS = 8u; // of bins: one of gaps, 4 of a byte of the key each, 3 of a byte of the id
 const TOP_K = 0u;
 const TOP_P = 1u;
@@ -42,7 +44,10 @@ const O_SEED_LOW = 7u;
 const O_SEED_HIGH = 8u;
 const O_FIRST = 9u; // position of the token that is drawn with number 0
 
-var<workgroup> best_key: atomic<u32>;
+var<workgroup> tops: array<u32, WG>;    // best key of each invocation
+var<workgroup> group_tops: array<u32, GROUPS>;
+var<workgroup> best_key: u32;
+var<workgroup> floor_key: u32;         // no better than that of the k-th candidate, or 0
 var<workgroup> least_key: atomic<u32>;
 var<workgroup> best_id: atomic<u32>;
 var<workgroup> bad_id: atomic<u32>;    // the first that is no finite number
@@ -123,34 +128,63 @@ fn penalise() {
   workgroupBarrier();
 }
 
-// Best and least logit, and what is no number.
+// Best logit, what is no number, and a key that the k best reach.
 fn look() {
   var top = vec2<u32>(0u, 0xffffffffu);
+  for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
+    var ahead: array<vec4<u32>, AHEAD>;
+    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG); }
+    for (var n = 0u; n < AHEAD; n += 1u) {
+      for (var j = 0u; j < 4u; j += 1u) {
+        let candidate = vec2<u32>(ahead[n][j], first + (4u * n + j) * WG);
+        if (candidate.x == 0u) { continue; }
+        if (before(candidate, top)) { top = candidate; }
+        if (!is_finite(logit_bits(candidate.x))) { atomicMin(&bad_id, candidate.y); }
+      }
+    }
+  }
+  tops[lane] = top.x;
+  workgroupBarrier();
+  var mine = 0u;
+  if (lane < GROUPS) {
+    for (var n = lane; n < WG; n += GROUPS) { mine = max(mine, tops[n]); }
+    group_tops[lane] = mine;
+  }
+  workgroupBarrier();
+  if (lane < GROUPS) {
+    var ahead_of_mine = 0u;
+    for (var n = 0u; n < GROUPS; n += 1u) {
+      let other = group_tops[n];
+      ahead_of_mine += select(0u, 1u, other > mine || (other == mine && n < lane));
+    }
+    if (ahead_of_mine == 0u) { best_key = mine; }
+    if (ahead_of_mine + 1u == options[O_TOP_K]) { floor_key = mine; }
+  }
+  workgroupBarrier();
+  if (top.x == best_key) { atomicMin(&best_id, top.y); }
+  workgroupBarrier();
+  best = logit_of(best_key);
+}
+
+// How wide a bin of gaps is.
+fn size_bins() {
   var least = 0xffffffffu;
   for (var i = lane; i < params.vocab; i += 4u * WG) {
     let keys = keys_at(i);
-    for (var j = 0u; j < 4u; j += 1u) {
-      let candidate = vec2<u32>(keys[j], i + j * WG);
-      if (candidate.x == 0u) { continue; }
-      if (before(candidate, top)) { top = candidate; }
-      least = min(least, candidate.x);
-      if (!is_finite(logit_bits(candidate.x))) { atomicMin(&bad_id, candidate.y); }
-    }
+    for (var j = 0u; j < 4u; j += 1u) { least = min(least, select(keys[j], 0xffffffffu, keys[j] == 0u)); }
   }
-  atomicMax(&best_key, top.x);
   atomicMin(&least_key, least);
   workgroupBarrier();
-  if (top.x == atomicLoad(&best_key)) { atomicMin(&best_id, top.y); }
-  workgroupBarrier();
-  best = logit_of(atomicLoad(&best_key));
   let span = min(gap_of(atomicLoad(&least_key)), widest);
   bins_per_gap = select(f32(BINS) / span, 0.0, span < 1e-30);
 }
 
 fn bin_all(stage: u32, level: u32) {
-  atomicStore(&bin_count[lane], 0u);
-  atomicStore(&bin_low[lane], 0u);
-  atomicStore(&bin_high[lane], 0u);
+  if (lane < BINS) {
+    atomicStore(&bin_count[lane], 0u);
+    atomicStore(&bin_low[lane], 0u);
+    atomicStore(&bin_high[lane], 0u);
+  }
   workgroupBarrier();
   for (var i = lane; i < params.vocab; i += 4u * WG) {
     let keys = keys_at(i);
@@ -173,12 +207,13 @@ fn bin_all(stage: u32, level: u32) {
 fn narrow(stage: u32, level: u32) {
   var n_before = 0u;
   var sum = vec2<u32>();
-  for (var bin = 0u; bin < lane; bin += 1u) {
+  let own = min(lane, BINS - 1u);
+  for (var bin = 0u; bin < own; bin += 1u) {
     n_before += atomicLoad(&bin_count[bin]);
     sum = add64(sum, vec2<u32>(atomicLoad(&bin_low[bin]), atomicLoad(&bin_high[bin])));
   }
-  let n = atomicLoad(&bin_count[lane]);
-  let after = add64(sum, vec2<u32>(atomicLoad(&bin_low[lane]), atomicLoad(&bin_high[lane])));
+  let n = atomicLoad(&bin_count[own]);
+  let after = add64(sum, vec2<u32>(atomicLoad(&bin_low[own]), atomicLoad(&bin_high[own])));
   if (level == 0u && lane == BINS - 1u) {
     need = bound(stage, after);
     narrowed = 2u;
@@ -186,7 +221,7 @@ fn narrow(stage: u32, level: u32) {
   workgroupBarrier();
   let wanted = need;
   workgroupBarrier();
-  if (!less64(sum, wanted) || less64(after, wanted)) { return; }
+  if (lane >= BINS || !less64(sum, wanted) || less64(after, wanted)) { return; }
   narrowed = select(0u, 1u, n <= LIST || level == LEVELS - 1u);
   if (level == 0u) {
     last_bin = lane;
@@ -203,18 +238,23 @@ fn narrow(stage: u32, level: u32) {
   need = sub64(wanted, sum);
 }
 
-fn list_window() {
+// Lists what is left and in the window, from a key on.
+fn list_window(least: u32) {
   if (lane == 0u) { atomicStore(&n_listed, 0u); }
   workgroupBarrier();
-  for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i);
-    for (var j = 0u; j < 4u; j += 1u) {
-      let id = i + j * WG;
-      if (is_left(keys[j], id) && in_window(keys[j], id) && atomicLoad(&n_listed) < LIST + 1u) {
-        let slot = atomicAdd(&n_listed, 1u);
-        if (slot < LIST) {
-          list_key[slot] = keys[j];
-          list_id[slot] = id;
+  for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
+    var ahead: array<vec4<u32>, AHEAD>;
+    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG); }
+    for (var n = 0u; n < AHEAD; n += 1u) {
+      for (var j = 0u; j < 4u; j += 1u) {
+        let key = ahead[n][j];
+        let id = first + (4u * n + j) * WG;
+        if (key >= least && is_left(key, id) && in_window(key, id) && atomicLoad(&n_listed) < LIST + 1u) {
+          let slot = atomicAdd(&n_listed, 1u);
+          if (slot < LIST) {
+            list_key[slot] = key;
+            list_id[slot] = id;
+          }
         }
       }
     }
@@ -267,13 +307,14 @@ fn ask(stage: u32) {
   let listed = workgroupUniformLoad(&whole) == 1u;
   if (!listed) {
     reset_window();
+    size_bins();
     for (var level = 0u; level < LEVELS; level += 1u) {
       bin_all(stage, level);
       narrow(stage, level);
       if (workgroupUniformLoad(&narrowed) != 0u) { break; }
     }
     if (workgroupUniformLoad(&narrowed) == 2u) { return; }
-    list_window();
+    list_window(1u);
   }
   cut_list(stage, listed);
 }
@@ -285,7 +326,8 @@ fn main(@builtin(local_invocation_index) index: u32) {
   widest = select(by_min_p, LARGE, options[O_TOP_P] != 0u); // top-p sums over what min-p will take, too
   rate = bitcast<f32>(options[O_RATE]);
   if (lane == 0u) {
-    atomicStore(&best_key, 0u);
+    best_key = 0u;
+    floor_key = 0u;
     atomicStore(&least_key, 0xffffffffu);
     atomicStore(&best_id, 0xffffffffu);
     atomicStore(&bad_id, 0xffffffffu);
@@ -301,13 +343,13 @@ fn main(@builtin(local_invocation_index) index: u32) {
   if (lane == 0u) {
     let filters = select(0u, 1u, options[O_TOP_K] != 0u) | select(0u, 2u, options[O_TOP_P] != 0u);
     stages = select(filters | 4u, 0u, options[O_GREEDY] != 0u || bad != 0xffffffffu);
-    // Where min-p alone may leave few, it is quickest to see.
-    if (stages != 0u && (widest < 80.0 || params.vocab <= LIST)) { stages |= 8u; }
+    // Where min-p or top-k may leave few, it is quickest to see.
+    if (stages != 0u && (widest < 80.0 || floor_key != 0u || params.vocab <= LIST)) { stages |= 8u; }
   }
   let todo = workgroupUniformLoad(&stages);
   if ((todo & 8u) != 0u) {
     reset_window();
-    list_window();
+    list_window(max(workgroupUniformLoad(&floor_key), 1u));
     if (lane == 0u) { whole = select(0u, 1u, atomicLoad(&n_listed) <= LIST); }
   }
   for (var stage = 0u; stage < 3u; stage += 1u) {

@@ -27,11 +27,14 @@ pub static SAMPLE: Kernel = Kernel {
     params: &["vocab", "k"],
     uses_step: true,
     flags: &layout::flags::<{ N_FLAGS + 1 }>(&[GATHER]),
-    consts: &[],
+    consts: &["WG"],
     twin,
     fast: None,
     cases: cases::cases,
 };
+
+/// WebGPU's default largest workgroup.
+const WG: u32 = 256;
 
 const GATHER: &str = "GATHER";
 
@@ -97,7 +100,7 @@ impl Sample {
         bindings.extend([self.logits, self.ids, self.marks].map(|buffer| r.whole(buffer)));
         bindings.extend(self.gather.map(|(_, x)| r.whole(x)));
         bindings.push(r.whole(self.options));
-        let variant = self.gather.map_or_else(Variant::new, |(part, _)| part.ty.variant().flag(GATHER));
+        let variant = self.gather.map_or_else(Variant::new, |(part, _)| part.ty.variant().flag(GATHER)).constant("WG", WG);
         let k = self.gather.map_or(0, |(part, _)| part.k);
         r.dispatch(&SAMPLE, variant, &bindings, &[vocab as u32, k as u32], Grid::x(Extent::Fixed(1)));
     }
