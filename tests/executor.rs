@@ -34,6 +34,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     twin: mix,
     fast: None,
     cases: Vec::new,
+    alternatives: &[],
+    fits: None,
 };
 
 fn mix(args: &mut Args<'_>) {
@@ -61,6 +63,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>) { x[id.x] += BY * (step.pos + 1u);
     twin: bump,
     fast: None,
     cases: Vec::new,
+    alternatives: &[],
+    fits: None,
 };
 
 fn bump(args: &mut Args<'_>) {

@@ -22,7 +22,7 @@ pub async fn check_case(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Result<Vec<D
 /// Runs a case on the GPU: the words of every buffer afterwards, with its guards.
 async fn run_gpu(gpu: &Gpu, case: &Case) -> Result<Vec<Vec<u32>>> {
     let program = guarded(&case.program);
-    let executor = Executor::new(gpu.clone(), &program).await?;
+    let executor = Executor::as_recorded(gpu.clone(), &program).await?;
     let ids = || (0..program.buffers.len() as u32).map(BufferId);
     for (id, words) in ids().zip(first_contents(case)) {
         executor.write(id, 0, &words);

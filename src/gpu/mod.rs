@@ -1,9 +1,11 @@
-//! The GPU: a device opened with WebGPU's default limits and no feature, and an executor that replays a program's graphs on it.
+//! The GPU: an open device, and an executor that replays a program's graphs on it. Every kernel runs with WebGPU's default limits and
+//! no feature; where the adapter has more, alternatives take the place of some ([`choose`]).
 //!
 //! The only room that names wgpu. It knows the graph and the kernels' text, no model and no file. Everything that waits is async
 //! with no `Send` bound: natively a future is ready after one poll of the device, in the browser it waits for the event loop.
 
 mod adapter;
+mod choose;
 mod executor;
 mod fault;
 pub mod floor;
@@ -13,6 +15,8 @@ mod nudge;
 mod oneshot;
 mod pipeline;
 mod preprocess;
+#[cfg(not(target_arch = "wasm32"))]
+mod unchecked;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
 pub use executor::{Counters, Executor, PendingRead};
@@ -20,8 +24,11 @@ pub use nudge::{Pause, set_pause};
 pub use preprocess::preprocess;
 
 use crate::error::{Error, Result};
+use crate::graph::{Features, Variant};
 use fault::Faults;
 use pipeline::Pipelines;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -33,19 +40,39 @@ pub struct Gpu {
     info: AdapterInfo,
     faults: Faults,
     pipelines: Rc<Pipelines>,
+    features: Features,
+    /// Whether shaders are compiled with checks of every index.
+    checked: bool,
+    /// Alternatives that were looked at, and whether they agree with their twins.
+    judged: Rc<RefCell<HashMap<(&'static str, Variant), bool>>>,
+    notes: Rc<RefCell<Vec<String>>>,
 }
 
 impl Gpu {
-    /// Opens a device with WebGPU's default limits and no optional feature: what runs on it runs wherever WebGPU does.
+    /// Opens a device with what its adapter has of the features that kernels use.
     ///
     /// # Errors
     /// [`Error::NoGpu`] when no adapter fits, with what was found, or when the one that does refuses.
     pub async fn open(pick: AdapterPick) -> Result<Self> {
+        Self::open_with(pick, false).await
+    }
+
+    /// Opens a device with WebGPU's default limits and no optional feature, its shaders checked: what runs on it runs wherever WebGPU
+    /// does.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub async fn open_baseline(pick: AdapterPick) -> Result<Self> {
+        Self::open_with(pick, true).await
+    }
+
+    async fn open_with(pick: AdapterPick, baseline: bool) -> Result<Self> {
         let (adapter, info) = adapter::choose(&pick).await?;
+        let (wanted, limits, features) = if baseline { adapter::baseline() } else { adapter::features(&adapter) };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("kitfox"),
-            required_features: wgpu::Features::empty(),
-            required_limits: wgpu::Limits::default(),
+            required_features: wanted,
+            required_limits: limits,
             ..Default::default()
         };
         let opened = adapter.request_device(&descriptor).await;
@@ -55,12 +82,18 @@ impl Gpu {
         if pick == AdapterPick::HardwareOnly && info.software {
             return Err(adapter::refusal(&pick, &[info.name]));
         }
-        Ok(Self { device, queue, info, faults, pipelines: Rc::default() })
+        let (judged, notes) = (Rc::default(), Rc::default());
+        Ok(Self { device, queue, info, faults, pipelines: Rc::default(), features, checked: baseline, judged, notes })
     }
 
     /// The adapter behind the device.
     pub fn info(&self) -> &AdapterInfo {
         &self.info
+    }
+
+    /// What kernels may use on it.
+    pub fn features(&self) -> Features {
+        self.features
     }
 
     /// Gives the device and all its memory back now. Every later call on it returns [`Error::DeviceLost`].

@@ -51,6 +51,21 @@ pub(super) async fn pipeline(gpu: &Gpu, kernel: &'static Kernel, variant: &Varia
     Ok(compiled)
 }
 
+#[cfg(not(target_arch = "wasm32"))]
+fn module(gpu: &Gpu, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+    if gpu.checked {
+        gpu.device.create_shader_module(descriptor)
+    } else {
+        super::unchecked::shader_module(&gpu.device, descriptor)
+    }
+}
+
+/// A browser checks every index, whatever is asked of it.
+#[cfg(target_arch = "wasm32")]
+fn module(gpu: &Gpu, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+    gpu.device.create_shader_module(descriptor)
+}
+
 async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Result<Pipeline> {
     let text = preprocess(kernel, variant)?;
     let device = &gpu.device;
@@ -58,8 +73,7 @@ async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Resul
     let label = label.trim_end();
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
-    let module = device
-        .create_shader_module(wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(text.into()) });
+    let module = module(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(text.into()) });
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
         label: Some(label),
         entries: &layout_entries(kernel, variant),

@@ -11,7 +11,7 @@ pub mod contract;
 pub mod cpu;
 pub mod liveness;
 
-pub use contract::{Access, Args, BindingDecl, Case, Compare, Elem, Expect, Kernel, Tolerance, Variant};
+pub use contract::{Access, Alternative, Args, BindingDecl, Case, Compare, Elem, Expect, Features, Kernel, Tolerance, Variant};
 
 /// Index of a buffer in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -165,6 +165,17 @@ pub struct Dispatch {
     pub grid: Grid,
     /// Skipped in a replay that wants no logits (all prefill chunks but the last).
     pub only_for_logits: bool,
+}
+
+impl Dispatch {
+    /// A param by name.
+    ///
+    /// # Panics
+    /// When the kernel declares no such param.
+    pub fn param(&self, name: &str) -> u32 {
+        let ix = self.kernel.params.iter().position(|known| *known == name);
+        self.params[ix.unwrap_or_else(|| unreachable!("{}: param {name} is not declared", self.kernel.name))]
+    }
 }
 
 /// Dispatches in order. Each sees what the earlier ones wrote.

@@ -25,6 +25,8 @@ pub static ATTN_MERGE: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Sums of up to 32 terms, two exponentials, a norm and a gate, of numbers up to 8.

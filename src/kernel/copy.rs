@@ -18,6 +18,8 @@ pub static COPY: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Records it for all of `x`, whose words are a multiple of four; `y` has as many.

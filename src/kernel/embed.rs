@@ -26,6 +26,8 @@ pub static EMBED: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 const WG: u32 = 64;

@@ -24,6 +24,8 @@ pub static FORGET_GATE: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, or none at all (Λ stays what it is).

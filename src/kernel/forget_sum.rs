@@ -22,6 +22,8 @@ pub static FORGET_SUM: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// What the layer's authors add to the gate before its logarithm.

@@ -19,6 +19,8 @@ pub static GLU: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Two exponentials and a product: 4 roundings.

@@ -27,6 +27,8 @@ pub static KV_APPEND: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Records it; `k` and `v` are `[tokens, kv_width]` inside rows of one buffer or of two.

@@ -8,29 +8,36 @@ use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::parallel;
 use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 
-mod cases;
+pub(super) mod cases;
+
+pub(super) const BINDINGS: &[BindingDecl] = &[
+    BindingDecl::read("data", Elem::U32x4),
+    BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
+    BindingDecl::read("x", Elem::F32x4),
+    BindingDecl::read("norm_weight", Elem::F32x4).only_if(&["NORM"]),
+    BindingDecl::read("gates", Elem::F32x4).only_if(&["GATES"]),
+    BindingDecl::write("y", Elem::F32),
+    BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
+];
+pub(super) const PARAMS: &[&str] = &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"];
+pub(super) const FLAGS: &[&str] =
+    &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]);
 
 /// `data, scales: [n_rows, k]` and `x: [k]` (the last row of `[tokens, k]` with `LAST_ROW`) to n_rows words of `y`, or half of
 /// them with `GLU`.
 pub static MATVEC: Kernel = Kernel {
     name: "matvec",
     wgsl: include_str!("../../shaders/matvec.wgsl"),
-    bindings: &[
-        BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
-        BindingDecl::read("x", Elem::F32x4),
-        BindingDecl::read("norm_weight", Elem::F32x4).only_if(&["NORM"]),
-        BindingDecl::read("gates", Elem::F32x4).only_if(&["GATES"]),
-        BindingDecl::write("y", Elem::F32),
-        BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
-    ],
-    params: &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"],
+    bindings: BINDINGS,
+    params: PARAMS,
     uses_step: true,
-    flags: &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]),
+    flags: FLAGS,
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
     cases: cases::cases,
+    alternatives: &[super::matvec_sub::ALTERNATIVE],
+    fits: None,
 };
 
 const WG: u32 = 64;
@@ -145,7 +152,7 @@ impl MatVec {
     }
 }
 
-fn twin(args: &mut Args<'_>) {
+pub(super) fn twin(args: &mut Args<'_>) {
     let ty = WeightType::of(|flag| args.has(flag));
     let (n_rows, k, out_offset) = (args.param("n_rows"), args.param("k"), args.param("out_offset"));
     let data = args.take("data");

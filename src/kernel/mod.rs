@@ -21,6 +21,7 @@ pub mod kv_append;
 pub mod layout;
 pub mod matmul;
 pub mod matvec;
+pub mod matvec_sub;
 pub mod output_gate;
 pub mod parallel;
 pub mod quantize_rows;
@@ -56,6 +57,7 @@ pub static KERNELS: &[&Kernel] = &[
     &kv_append::KV_APPEND,
     &matmul::MATMUL,
     &matvec::MATVEC,
+    &matvec_sub::MATVEC_SUB,
     &output_gate::OUTPUT_GATE,
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,

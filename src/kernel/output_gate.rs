@@ -16,6 +16,8 @@ pub static OUTPUT_GATE: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// An exponential, a division and two products, of numbers up to 4.

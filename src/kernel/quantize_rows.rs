@@ -21,6 +21,8 @@ pub static QUANTIZE_ROWS: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// A quotient off by 2.5 units of 2^-24.

@@ -25,6 +25,8 @@ pub static RMS_NORM: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// A sum of squares in f32 (relative error ~1e-6 at width 1536, halved by the root), a root of 2 ulp and two products.

@@ -20,6 +20,8 @@ pub static ROPE: Kernel = Kernel {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// Two products and a sum, of numbers up to 2.

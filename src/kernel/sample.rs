@@ -31,6 +31,8 @@ pub static SAMPLE: Kernel = Kernel {
     twin,
     fast: None,
     cases: cases::cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// WebGPU's default largest workgroup.

@@ -27,6 +27,8 @@ pub static TERNARY_MATMUL: Kernel = Kernel {
     twin,
     fast: Some(fast),
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 /// An exact sum below 2^24, two roundings of its scale: a relative error of 1.2e-7, of values up to about 20.

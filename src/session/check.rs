@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, harness};
+use crate::graph::Case;
 use crate::graph::compare::Deviation;
 use crate::kernel::KERNELS;
 
@@ -30,7 +31,11 @@ impl Checked {
 pub async fn check(gpu: &Gpu, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
     let mut all = Vec::new();
     for kernel in KERNELS {
-        for case in (kernel.cases)() {
+        let runs = |case: &Case| {
+            let mut dispatches = case.program.graphs.iter().flat_map(|graph| &graph.dispatches);
+            dispatches.all(|dispatch| dispatch.kernel.runs_on(&dispatch.variant, &gpu.features()))
+        };
+        for case in (kernel.cases)().into_iter().filter(runs) {
             let outcome = harness::check_case(gpu, kernel, &case).await;
             if let Err(Error::DeviceLost(why)) = outcome {
                 return Err(Error::DeviceLost(format!("{}, case {}: {why}", kernel.name, case.name)));

@@ -5,8 +5,8 @@
 //! where the last id that it has handed out is the next to be fed, as when each token is asked for; what was computed beyond is
 //! taken back before anything else is done with the model.
 //!
-//! How many tokens a batch has follows the time of a token and of a round trip: one, with nothing queued ahead, where a token takes
-//! long against its round trip, up to [`MAX_IN_FLIGHT`] where it does not. It doubles from batch to batch, so the first token comes
+//! How many tokens a batch has follows the time of a token and of a round trip: one where a token takes long against its round trip
+//! (with nothing queued ahead where it takes long against the host's work, too), up to [`MAX_IN_FLIGHT`] where it does not. It doubles from batch to batch, so the first token comes
 //! as early as ever.
 
 use super::sampler::SamplerOptions;
@@ -26,6 +26,9 @@ const _: () = assert!(2 * MAX_IN_FLIGHT - 1 <= MAX_REWIND, "a late stop takes ba
 
 /// A round trip may cost this part of a batch's time.
 const ROUND_TRIP_SHARE: f64 = 0.05;
+
+/// A token that takes longer is waited for with none queued behind it.
+const SLOW_TOKEN: Duration = Duration::from_millis(10);
 
 /// Token ids that the GPU draws.
 pub(super) struct Draws {
@@ -56,6 +59,7 @@ struct Pace {
     /// What `n` should become.
     target: usize,
     fixed: bool,
+    slow: bool,
     round_trip: Duration,
     last: Option<Instant>,
 }
@@ -63,12 +67,13 @@ struct Pace {
 impl Pace {
     fn new(in_flight: Option<usize>, round_trip: Duration) -> Self {
         let n = in_flight.unwrap_or(1);
-        Self { n, target: n, fixed: in_flight.is_some(), round_trip, last: None }
+        Self { n, target: n, fixed: in_flight.is_some(), slow: true, round_trip, last: None }
     }
 
-    /// Batches under way while the ids of one are awaited.
+    /// Batches under way while the ids of one are awaited. One, where it was asked for, and where a token takes so long that the host's
+    /// part of it is nothing: there a second would only be wasted when the text ends.
     fn depth(&self) -> usize {
-        if self.n == 1 { 1 } else { 2 }
+        if self.n == 1 && (self.fixed || self.slow) { 1 } else { 2 }
     }
 
     /// A batch of `n` tokens, queued at `since`, has come.
@@ -79,6 +84,7 @@ impl Pace {
         let one =
             if n == 1 { alone.saturating_sub(self.round_trip) } else { self.last.map_or(alone, |last| now - last) / n as u32 };
         self.last = Some(now);
+        self.slow = one > SLOW_TOKEN;
         if !self.fixed {
             let wanted = self.round_trip.as_secs_f64() / ROUND_TRIP_SHARE / one.as_secs_f64().max(1e-6);
             // 1 where a round trip is a small share of a single token.

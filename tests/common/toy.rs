@@ -31,6 +31,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     twin,
     fast: None,
     cases,
+    alternatives: &[],
+    fits: None,
 };
 
 fn twin(args: &mut Args<'_>) {

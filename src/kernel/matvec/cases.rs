@@ -11,19 +11,19 @@ const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
 
 /// What is special about a case.
 #[derive(Clone, Copy, Debug)]
-struct Special {
-    ty: WeightType,
-    rows: usize,
-    k: usize,
-    norm: bool,
-    n_gates: usize,
-    bias: bool,
-    epilogue: Epilogue,
+pub(in crate::kernel) struct Special {
+    pub(in crate::kernel) ty: WeightType,
+    pub(in crate::kernel) rows: usize,
+    pub(in crate::kernel) k: usize,
+    pub(in crate::kernel) norm: bool,
+    pub(in crate::kernel) n_gates: usize,
+    pub(in crate::kernel) bias: bool,
+    pub(in crate::kernel) epilogue: Epilogue,
     /// 0: x is one row.
-    tokens: usize,
+    pub(in crate::kernel) tokens: usize,
 }
 
-pub(super) fn cases() -> Vec<Case> {
+pub(in crate::kernel) fn cases() -> Vec<Case> {
     let plain = |ty, rows, k| Special { ty, rows, k, norm: false, n_gates: 0, bias: false, epilogue: Epilogue::Store, tokens: 0 };
     let (silu, sigmoid) = (Epilogue::Glu(GluAct::Silu), Epilogue::Glu(GluAct::Sigmoid));
     let mut all = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
     all.into_iter().map(case).collect()
 }
 
-fn case(special: Special) -> Case {
+pub(in crate::kernel) fn case(special: Special) -> Case {
     let Special { ty, rows, k, norm, n_gates, bias, epilogue, tokens } = special;
     let (out_offset, gates_offset) = (3, rows + 5);
     let x_words = (tokens + 1) * k;
