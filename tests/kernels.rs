@@ -47,6 +47,14 @@ fn every_kernel_equals_its_twin_on_every_adapter() {
     assert_eq!(failures, 0, "comparisons failed, see the table above");
 }
 
+/// As browsers run them: every index checked, nothing beyond the defaults.
+#[test]
+fn every_kernel_equals_its_twin_on_a_baseline_device() {
+    let check = |gpu| move |kernel: &Kernel, case: &Case| pollster::block_on(check_case(gpu, kernel, case));
+    let failures: usize = common::baseline_gpus().iter().map(|gpu| judge(&gpu.info().name, &gpu.features(), check(gpu))).sum();
+    assert_eq!(failures, 0, "comparisons failed, see the table above");
+}
+
 #[test]
 fn fast_code_equals_its_twin() {
     assert_eq!(

@@ -116,6 +116,7 @@ fn open(arguments: &Arguments) -> Result<Model> {
         context: Some(arguments.context + arguments.n + 1),
         chunk: arguments.chunk,
         device: arguments.model.device.into(),
+        baseline: arguments.model.baseline,
         ..LoadOptions::default()
     };
     let Some(shape) = &arguments.shape else { return source::load(&arguments.model, None, options) };

@@ -14,6 +14,9 @@ pub struct Arguments {
     /// What is compared with the twins: a GPU (hardware before software) or the CPU's fast code; `auto`: a GPU if there is one
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
     device: DeviceArgument,
+    /// A GPU with WebGPU's default limits, no optional feature and checked shaders, as in a plain browser
+    #[arg(long)]
+    baseline: bool,
 }
 
 /// Runs the command.
@@ -21,8 +24,8 @@ pub fn run(arguments: &Arguments) -> Done {
     let (device, checked) = match arguments.device {
         DeviceArgument::Cpu => ("cpu".to_owned(), check_cpu()),
         DeviceArgument::Twin => return Err(Error::argument("device", "auto, gpu or cpu", "twin: nothing to compare").into()),
-        DeviceArgument::Gpu => check_gpu()?,
-        DeviceArgument::Auto => match check_gpu() {
+        DeviceArgument::Gpu => check_gpu(arguments.baseline)?,
+        DeviceArgument::Auto => match check_gpu(arguments.baseline) {
             Err(Error::NoGpu(why)) => {
                 say(&format!("note: {why}: checking the CPU's code instead"));
                 ("cpu".to_owned(), check_cpu())
@@ -33,8 +36,9 @@ pub fn run(arguments: &Arguments) -> Done {
     report(&device, &checked)
 }
 
-fn check_gpu() -> Result<(String, Vec<Checked>)> {
-    let gpu = pollster::block_on(Gpu::open(AdapterPick::Any))?;
+fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
+    let opened = async { if baseline { Gpu::open_baseline(AdapterPick::Any).await } else { Gpu::open(AdapterPick::Any).await } };
+    let gpu = pollster::block_on(opened)?;
     let bar = tokens_bar("checking", 0);
     let mut seen = |checked: &Checked| bar.set_message(checked.kernel);
     let checked = pollster::block_on(check(&gpu, &mut seen));

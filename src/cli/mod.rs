@@ -59,6 +59,9 @@ struct ModelArguments {
     /// Where it runs; `auto` takes a hardware GPU, else the CPU
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
     device: DeviceArgument,
+    /// On a GPU: WebGPU's default limits, no optional feature, checked shaders, as in a plain browser
+    #[arg(long)]
+    baseline: bool,
 }
 
 /// The devices by name.

@@ -33,16 +33,17 @@ pub enum Opened {
 }
 
 impl Opened {
-    /// Opens the device of a choice.
+    /// Opens the device of a choice; with `baseline`, a GPU with WebGPU's default limits and no optional feature.
     ///
     /// # Errors
     /// [`Error::NoGpu`] when a GPU was asked for and none can be had.
-    pub async fn open(choice: DeviceChoice) -> Result<Self> {
+    pub async fn open(choice: DeviceChoice, baseline: bool) -> Result<Self> {
+        let gpu = |pick| async move { if baseline { Gpu::open_baseline(pick).await } else { Gpu::open(pick).await } };
         match choice {
             DeviceChoice::Cpu => Ok(Self::Cpu { fast: true, note: None }),
             DeviceChoice::Twin => Ok(Self::Cpu { fast: false, note: None }),
-            DeviceChoice::Gpu => Gpu::open(AdapterPick::Any).await.map(Self::Gpu),
-            DeviceChoice::Auto => match Gpu::open(AdapterPick::HardwareOnly).await {
+            DeviceChoice::Gpu => gpu(AdapterPick::Any).await.map(Self::Gpu),
+            DeviceChoice::Auto => match gpu(AdapterPick::HardwareOnly).await {
                 Ok(gpu) => Ok(Self::Gpu(gpu)),
                 Err(Error::NoGpu(why)) => Ok(Self::Cpu { fast: true, note: Some(why) }),
                 Err(error) => Err(error),

@@ -67,7 +67,7 @@ impl ForgettingAttentionLayer {
             });
         }
         let graph = network.record(&mut program);
-        let opened = Opened::open(options.device).await?;
+        let opened = Opened::open(options.device, false).await?;
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let mut device = opened.hold(&program).await?;
         for (matrix, weights) in network.matrices.iter().zip(layer.matrices()) {

@@ -32,6 +32,8 @@ pub enum KvType {
 pub struct LoadOptions {
     /// Where it runs.
     pub device: DeviceChoice,
+    /// On a GPU: WebGPU's default limits, no optional feature and checked shaders, as in a plain browser.
+    pub baseline: bool,
     /// Tokens that a session can hold; `None`: what the model states, else [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// Element type of the KV cache.
@@ -98,7 +100,7 @@ impl Model {
         // What a file is wrong about is said before a device is opened.
         let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program)?;
-        let opened = Opened::open(options.device).await?;
+        let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = options.chunk.unwrap_or_else(|| default_chunk(&opened, &config)).min(context);
         let Declared { mut program, pages, network, moves } =
             declare(&checkpoint, &config, Shape { context, chunk, kv_f16, scores: options.scores })?;

@@ -8,18 +8,26 @@ use kitfox::gpu::{AdapterPick, Gpu, adapters};
 /// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless [`gpu_expected`] says that
 /// there is none: then the list is empty.
 pub fn gpus() -> Vec<Gpu> {
+    open_all(|name| pollster::block_on(Gpu::open(AdapterPick::Named(name))))
+}
+
+/// The same with WebGPU's default limits and no feature.
+pub fn baseline_gpus() -> Vec<Gpu> {
+    open_all(|name| pollster::block_on(Gpu::open_baseline(AdapterPick::Named(name))))
+}
+
+fn open_all(open: impl Fn(String) -> kitfox::Result<Gpu>) -> Vec<Gpu> {
     if !gpu_expected() {
         return Vec::new();
     }
     let found = pollster::block_on(adapters());
     assert!(!found.is_empty(), "no adapter: install a driver (Mesa's lavapipe will do), or set KITFOX_NO_GPU=1");
-    let open = |name: String| {
-        let gpu = pollster::block_on(Gpu::open(AdapterPick::Named(name)));
-        let gpu = gpu.unwrap_or_else(|error| panic!("{error}"));
+    let named = |name: String| {
+        let gpu = open(name).unwrap_or_else(|error| panic!("{error}"));
         println!("on {:?}", gpu.info());
         gpu
     };
-    found.into_iter().map(|info| open(info.name)).collect()
+    found.into_iter().map(|info| named(info.name)).collect()
 }
 
 /// Whether tests with a GPU run at all: `KITFOX_NO_GPU=1` says that there is none, and the output says so.
