@@ -32,6 +32,8 @@ const TOP_K = 0u;
 const TOP_P = 1u;
 const DRAW = 2u;
 const LARGE = 3e38;
+const LOWEST_KEY = 0x00800000u; // of finite numbers
+const HIGHEST_KEY = 0xff7fffffu;
 // Words of options.
 const O_GREEDY = 0u;
 const O_TOP_K = 1u; // 0: off
@@ -45,7 +47,7 @@ const O_SEED_HIGH = 8u;
 const O_FIRST = 9u; // position of the token that is drawn with number 0
 
 var<workgroup> tops: array<u32, WG>;    // best key of each invocation
-var<workgroup> group_tops: array<u32, GROUPS>;
+var<workgroup> group_tops: array<vec4<u32>, GROUPS / 4u>;
 var<workgroup> best_key: u32;
 var<workgroup> floor_key: u32;         // no better than that of the k-th candidate, or 0
 var<workgroup> least_key: atomic<u32>;
@@ -108,16 +110,24 @@ fn keys_at(i: u32) -> vec4<u32> {
 fn penalise() {
   let n = min(options[O_RECENT], step.pos + step.n_tokens);
   let first = step.pos + step.n_tokens - n;
-  // Of the places of an id only one penalises it: the one whose mark stays.
+  // Of the places of an id only one penalises it: the first, where they are few; else the one whose mark stays.
+  let few = n <= LIST;
   for (var i = lane; i < n; i += WG) {
     let id = ids[first + i];
-    if (id < params.vocab) { atomicStore(&marks[id], i); }
+    if (few) { list_id[i] = id; } else if (id < params.vocab) { atomicStore(&marks[id], i); }
   }
   storageBarrier();
   workgroupBarrier();
   for (var i = lane; i < n; i += WG) {
     let id = ids[first + i];
-    if (id < params.vocab && atomicLoad(&marks[id]) == i) {
+    if (id >= params.vocab) { continue; }
+    var counts = true;
+    if (few) {
+      for (var before = 0u; before < i; before += 1u) { counts = counts && list_id[before] != id; }
+    } else {
+      counts = atomicLoad(&marks[id]) == i;
+    }
+    if (counts) {
       let penalty = bitcast<f32>(options[O_PENALTY]);
       let logit = logits[id];
       let less = clamp(select(logit * penalty, logit / penalty, logit > 0.0), -3.4028234663852886e38, 3.4028234663852886e38);
@@ -128,42 +138,67 @@ fn penalise() {
   workgroupBarrier();
 }
 
-// Best logit, what is no number, and a key that the k best reach.
+// Best logit, whether some is no finite number, and a key that the k best reach.
 fn look() {
-  var top = vec2<u32>(0u, 0xffffffffu);
+  var high = vec4<u32>(0u);
+  var low = vec4<u32>(0xffffffffu);
+  let last = vec4<u32>(params.vocab - 1u); // past the end it is looked at again
   for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
     var ahead: array<vec4<u32>, AHEAD>;
-    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG); }
     for (var n = 0u; n < AHEAD; n += 1u) {
-      for (var j = 0u; j < 4u; j += 1u) {
-        let candidate = vec2<u32>(ahead[n][j], first + (4u * n + j) * WG);
-        if (candidate.x == 0u) { continue; }
-        if (before(candidate, top)) { top = candidate; }
-        if (!is_finite(logit_bits(candidate.x))) { atomicMin(&bad_id, candidate.y); }
-      }
+      let at = min(vec4<u32>(first + 4u * n * WG) + vec4<u32>(0u, WG, 2u * WG, 3u * WG), last);
+      ahead[n] = bitcast<vec4<u32>>(vec4<f32>(logits[at.x], logits[at.y], logits[at.z], logits[at.w]));
+    }
+    for (var n = 0u; n < AHEAD; n += 1u) {
+      let keys = keys_of(ahead[n]);
+      high = max(high, keys);
+      low = min(low, keys);
     }
   }
-  tops[lane] = top.x;
+  let top = max(max(high.x, high.y), max(high.z, high.w));
+  tops[lane] = top;
+  if (top > HIGHEST_KEY || min(min(low.x, low.y), min(low.z, low.w)) < LOWEST_KEY) { find_bad(); }
   workgroupBarrier();
-  var mine = 0u;
-  if (lane < GROUPS) {
-    for (var n = lane; n < WG; n += GROUPS) { mine = max(mine, tops[n]); }
-    group_tops[lane] = mine;
+  if (lane < GROUPS / 4u) {
+    var four = vec4<u32>(0u);
+    for (var n = 4u * lane; n < WG; n += GROUPS) { four = max(four, vec4<u32>(tops[n], tops[n + 1u], tops[n + 2u], tops[n + 3u])); }
+    group_tops[lane] = four;
   }
   workgroupBarrier();
   if (lane < GROUPS) {
-    var ahead_of_mine = 0u;
-    for (var n = 0u; n < GROUPS; n += 1u) {
-      let other = group_tops[n];
-      ahead_of_mine += select(0u, 1u, other > mine || (other == mine && n < lane));
+    let mine = group_tops[lane / 4u][lane % 4u];
+    var ahead_of_mine = vec4<u32>(0u);
+    for (var n = 0u; n < GROUPS / 4u; n += 1u) {
+      let four = group_tops[n];
+      let ties = vec4<u32>(4u * n, 4u * n + 1u, 4u * n + 2u, 4u * n + 3u) < vec4<u32>(lane);
+      ahead_of_mine += select(vec4<u32>(0u), vec4<u32>(1u), (four > vec4<u32>(mine)) | ((four == vec4<u32>(mine)) & ties));
     }
-    if (ahead_of_mine == 0u) { best_key = mine; }
-    if (ahead_of_mine + 1u == options[O_TOP_K]) { floor_key = mine; }
+    let rank = ahead_of_mine.x + ahead_of_mine.y + ahead_of_mine.z + ahead_of_mine.w;
+    if (rank == 0u) { best_key = mine; }
+    if (rank + 1u == options[O_TOP_K]) { floor_key = mine; }
   }
-  workgroupBarrier();
-  if (top.x == best_key) { atomicMin(&best_id, top.y); }
   workgroupBarrier();
   best = logit_of(best_key);
+}
+
+// The first logit that is no finite number, among this invocation's.
+fn find_bad() {
+  for (var id = lane; id < params.vocab; id += WG) {
+    if (!is_finite(bitcast<u32>(logits[id]))) {
+      atomicMin(&bad_id, id);
+      return;
+    }
+  }
+}
+
+// The first id of the best.
+fn find_best() {
+  for (var i = lane; i < params.vocab; i += 4u * WG) {
+    let keys = keys_at(i);
+    for (var j = 0u; j < 4u; j += 1u) {
+      if (keys[j] == best_key) { atomicMin(&best_id, i + j * WG); }
+    }
+  }
 }
 
 // How wide a bin of gaps is.
@@ -356,6 +391,8 @@ fn main(@builtin(local_invocation_index) index: u32) {
     if (stage == DRAW) { widest = by_min_p; }
     if (((todo >> stage) & 1u) != 0u) { ask(stage); }
   }
+  if (todo == 0u) { find_best(); }
+  workgroupBarrier();
   let id = select(cut.y, atomicLoad(&best_id), todo == 0u);
   if (lane == 0u) {
     var word = id;
