@@ -33,6 +33,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     consts: &[],
     twin: mix,
     fast: None,
+    alternatives: None,
     cases: Vec::new,
 };
 
@@ -60,6 +61,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>) { x[id.x] += BY * (step.pos + 1u);
     consts: &["BY"],
     twin: bump,
     fast: None,
+    alternatives: None,
     cases: Vec::new,
 };
 

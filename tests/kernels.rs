@@ -5,7 +5,7 @@ mod common;
 mod toy;
 
 use kitfox::Result;
-use kitfox::gpu::harness::check_case;
+use kitfox::gpu::harness::{alternatives, check_alternative, check_case};
 use kitfox::graph::compare::{Deviation, check_fast};
 use kitfox::graph::{Args, Case, Kernel};
 use kitfox::kernel::KERNELS;
@@ -40,6 +40,25 @@ fn judge(by: &str, check: impl Fn(&Kernel, &Case) -> Result<Vec<Deviation>>) -> 
 fn every_kernel_equals_its_twin_on_every_adapter() {
     let check = |gpu| move |kernel: &Kernel, case: &Case| pollster::block_on(check_case(gpu, kernel, case));
     let failures: usize = common::gpus().iter().map(|gpu| judge(&gpu.info().name, check(gpu))).sum();
+    assert_eq!(failures, 0, "comparisons failed, see the table above");
+}
+
+/// On devices with all they have, whose shaders are compiled without wgpu's checks: the baseline and every alternative.
+#[test]
+fn every_alternative_equals_the_twin_on_every_adapter() {
+    let check = |gpu| {
+        move |kernel: &Kernel, case: &Case| {
+            let mut found = pollster::block_on(check_case(gpu, kernel, case))?;
+            for (alternative, program) in alternatives(gpu, kernel, case) {
+                let deviations = pollster::block_on(check_alternative(gpu, kernel, case, &program))?;
+                let label =
+                    |deviation: Deviation| Deviation { case: format!("{} [{}]", case.name, alternative.variant), ..deviation };
+                found.extend(deviations.into_iter().map(label));
+            }
+            Ok(found)
+        }
+    };
+    let failures: usize = common::equipped_gpus().iter().map(|gpu| judge(&gpu.info().name, check(gpu))).sum();
     assert_eq!(failures, 0, "comparisons failed, see the table above");
 }
 

@@ -4,7 +4,7 @@
 //! Storage bindings of a shader have the index of their [`BindingDecl`] (0 to 7), `params` has binding 8, `step` binding 9,
 //! all in group 0. `tests/shaders.rs` compares the shader with the declaration, without a GPU.
 
-use super::{BufferId, Program, Step};
+use super::{Alternatives, BufferId, Program, Step};
 use std::fmt;
 
 /// Binding index of the uniform `params`.
@@ -168,6 +168,8 @@ pub struct Kernel {
     pub twin: fn(&mut Args<'_>),
     /// Quicker CPU code for the CPU device, checked against the twin.
     pub fast: Option<fn(&mut Args<'_>)>,
+    /// Other variants for devices that have more than the baseline, each checked against the twin there.
+    pub alternatives: Option<Alternatives>,
     /// Inputs on which shader, `fast` and twin are compared.
     pub cases: fn() -> Vec<Case>,
 }

@@ -6,11 +6,13 @@
 //!
 //! Knows nothing of wgpu, files or models.
 
+pub mod alternatives;
 pub mod compare;
 pub mod contract;
 pub mod cpu;
 pub mod liveness;
 
+pub use alternatives::{Alternative, Alternatives, CoopScalar, CoopShape, Features, Need};
 pub use contract::{Access, Args, BindingDecl, Case, Compare, Elem, Expect, Kernel, Tolerance, Variant};
 
 /// Index of a buffer in [`Program::buffers`].
@@ -95,7 +97,7 @@ impl Step {
 }
 
 /// Number of workgroups on one axis; some follow the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// Always this many.
     Fixed(u32),
@@ -120,7 +122,7 @@ impl Extent {
 }
 
 /// Workgroups on x, y, z.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid(pub [Extent; 3]);
 
 impl Grid {

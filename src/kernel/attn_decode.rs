@@ -52,6 +52,7 @@ pub static ATTN_DECODE: Kernel = Kernel {
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
+    alternatives: None,
     cases,
 };
 

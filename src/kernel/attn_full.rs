@@ -27,6 +27,7 @@ pub static ATTN_FULL: Kernel = Kernel {
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases,
 };
 

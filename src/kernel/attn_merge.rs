@@ -24,6 +24,7 @@ pub static ATTN_MERGE: Kernel = Kernel {
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

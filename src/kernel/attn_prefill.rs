@@ -27,6 +27,7 @@ pub static ATTN_PREFILL: Kernel = Kernel {
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
+    alternatives: None,
     cases,
 };
 

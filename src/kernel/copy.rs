@@ -17,6 +17,7 @@ pub static COPY: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

@@ -25,6 +25,7 @@ pub static EMBED: Kernel = Kernel {
     consts: &["WG"],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

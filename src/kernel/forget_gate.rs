@@ -23,6 +23,7 @@ pub static FORGET_GATE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

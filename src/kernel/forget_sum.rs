@@ -21,6 +21,7 @@ pub static FORGET_SUM: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

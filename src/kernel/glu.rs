@@ -18,6 +18,7 @@ pub static GLU: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

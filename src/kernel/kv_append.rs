@@ -26,6 +26,7 @@ pub static KV_APPEND: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

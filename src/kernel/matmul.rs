@@ -28,6 +28,7 @@ pub static MATMUL: Kernel = Kernel {
     consts: &["TILE"],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases,
 };
 

@@ -30,6 +30,7 @@ pub static MATVEC: Kernel = Kernel {
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases: cases::cases,
 };
 

@@ -15,6 +15,7 @@ pub static OUTPUT_GATE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

@@ -20,6 +20,7 @@ pub static QUANTIZE_ROWS: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

@@ -19,6 +19,7 @@ pub static ROPE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

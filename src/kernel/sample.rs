@@ -30,6 +30,7 @@ pub static SAMPLE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases: cases::cases,
 };
 

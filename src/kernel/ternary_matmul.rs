@@ -26,6 +26,7 @@ pub static TERNARY_MATMUL: Kernel = Kernel {
     consts: &[],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases,
 };
 

@@ -22,6 +22,7 @@ pub static TOKEN_SHIFT: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 

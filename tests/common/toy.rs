@@ -30,6 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
 };
 
