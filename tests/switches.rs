@@ -14,7 +14,7 @@ use pollster::block_on;
 use serde_json::{Map, Value, json};
 
 fn load(checkpoint: Checkpoint, device: DeviceChoice, chunk: usize, kv: KvType) -> kitfox::Result<Model> {
-    let options = LoadOptions { device, kv, scores: true, chunk: Some(chunk), context: Some(320) };
+    let options = LoadOptions { device, kv, scores: true, chunk: Some(chunk), context: Some(320), ..LoadOptions::default() };
     block_on(Model::load(checkpoint, options, &mut |_| Ok(())))
 }
 

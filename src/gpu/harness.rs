@@ -19,7 +19,7 @@ pub async fn check_case(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Result<Vec<D
 /// The ways to run a case on this device beside the recorded one: an alternative of the kernel's first dispatch, and the program
 /// in which every dispatch of the kernel takes the alternative of that rank (or its last).
 pub fn alternatives(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Vec<(Alternative, Program)> {
-    let own = |dispatch: &Dispatch| std::ptr::eq(dispatch.kernel.name, kernel.name);
+    let own = |dispatch: &Dispatch| dispatch.kernel.name == kernel.name;
     let Some(first) = case.program.graphs.iter().flat_map(|graph| &graph.dispatches).find(|dispatch| own(dispatch)) else {
         return Vec::new();
     };

@@ -44,8 +44,10 @@ pub trait Host {
         None
     }
 
-    /// Keeps words under a key, if that is possible; they may be forgotten at any time.
-    fn remember(&self, _key: &str, _words: &str) {}
+    /// Keeps words under a key, a file's name: whether they were kept. They may be forgotten at any time.
+    fn remember(&self, _key: &str, _words: &str) -> bool {
+        false
+    }
 }
 
 thread_local! {

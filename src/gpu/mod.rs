@@ -16,6 +16,7 @@ mod nudge;
 mod oneshot;
 mod pipeline;
 mod preprocess;
+pub mod tune;
 mod unchecked;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
@@ -105,8 +106,12 @@ impl Gpu {
         self.notes.borrow().clone()
     }
 
-    fn note(&self, note: String) {
-        self.notes.borrow_mut().push(note);
+    /// Adds a note, once.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
     }
 
     /// The adapter behind the device.

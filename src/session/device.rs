@@ -33,16 +33,17 @@ pub enum Opened {
 }
 
 impl Opened {
-    /// Opens the device of a choice.
+    /// Opens the device of a choice; a GPU with all it has, or with no more than WebGPU's `baseline`.
     ///
     /// # Errors
     /// [`Error::NoGpu`] when a GPU was asked for and none can be had.
-    pub async fn open(choice: DeviceChoice) -> Result<Self> {
+    pub async fn open(choice: DeviceChoice, baseline: bool) -> Result<Self> {
+        let gpu = async |pick| if baseline { Gpu::open(pick).await } else { Gpu::open_equipped(pick).await };
         match choice {
             DeviceChoice::Cpu => Ok(Self::Cpu { fast: true, note: None }),
             DeviceChoice::Twin => Ok(Self::Cpu { fast: false, note: None }),
-            DeviceChoice::Gpu => Gpu::open(AdapterPick::Any).await.map(Self::Gpu),
-            DeviceChoice::Auto => match Gpu::open(AdapterPick::HardwareOnly).await {
+            DeviceChoice::Gpu => gpu(AdapterPick::Any).await.map(Self::Gpu),
+            DeviceChoice::Auto => match gpu(AdapterPick::HardwareOnly).await {
                 Ok(gpu) => Ok(Self::Gpu(gpu)),
                 Err(Error::NoGpu(why)) => Ok(Self::Cpu { fast: true, note: Some(why) }),
                 Err(error) => Err(error),
@@ -50,13 +51,25 @@ impl Opened {
         }
     }
 
-    /// Gives a program its buffers (and, on a GPU, its pipelines).
+    /// Gives a program its buffers (and, on a GPU, its pipelines). `step_of` gives a step that is typical of a graph: by it a GPU
+    /// chooses among the ways to run a dispatch.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`].
-    pub async fn hold(self, program: &Program) -> Result<Device> {
+    pub async fn hold(self, program: &Program, step_of: &dyn Fn(GraphId) -> Step) -> Result<Device> {
         match self {
-            Self::Gpu(gpu) => Ok(Device::Gpu(Box::new(gpu::Executor::new(gpu, program).await?))),
+            Self::Gpu(gpu) => {
+                let chosen = gpu::tune::choose(&gpu, program, step_of).await?;
+                let executor = match gpu::Executor::new(gpu.clone(), &chosen).await {
+                    // A variant whose case ran may yet be refused with the model's constants.
+                    Err(Error::Gpu { place, message }) => {
+                        gpu.note(format!("every kernel runs in its baseline variant: {place}: {message}"));
+                        gpu::Executor::new(gpu, program).await?
+                    }
+                    executor => executor?,
+                };
+                Ok(Device::Gpu(Box::new(executor)))
+            }
             Self::Cpu { fast, .. } => Ok(Device::Cpu(cpu::Executor::new(program, fast))),
         }
     }

@@ -5,7 +5,7 @@ use super::device::{Device, DeviceChoice, Opened};
 use super::model::{Graphs, Model};
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Quant, TensorType, to_f32};
-use crate::graph::Program;
+use crate::graph::{Program, Step};
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
 use crate::kernel::sample::MAX_VOCAB;
@@ -40,6 +40,8 @@ pub struct LoadOptions {
     pub scores: bool,
     /// Tokens of a prefill replay at most; `None`: [`DEFAULT_CHUNK`], on a GPU in hardware [`DEFAULT_GPU_CHUNK`].
     pub chunk: Option<usize>,
+    /// Whether a GPU is opened with no more than WebGPU's default limits and no feature.
+    pub baseline: bool,
 }
 
 /// Context of a model that states none.
@@ -98,7 +100,7 @@ impl Model {
         // What a file is wrong about is said before a device is opened.
         let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program)?;
-        let opened = Opened::open(options.device).await?;
+        let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = options.chunk.unwrap_or_else(|| default_chunk(&opened, &config)).min(context);
         let Declared { mut program, pages, network, moves } =
             declare(&checkpoint, &config, Shape { context, chunk, kv_f16, scores: options.scores })?;
@@ -112,7 +114,9 @@ impl Model {
         };
 
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let mut device = opened.hold(&program).await?;
+        let (one, many) = typical_steps(&config, context, chunk);
+        let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
+        let mut device = opened.hold(&program, &step_of).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
         for (buffer, at, numbers) in network.constants() {
             device.write(buffer, at, bytemuck::cast_slice(&numbers));
@@ -138,6 +142,13 @@ impl Model {
         model.warm_up().await?;
         Ok(model)
     }
+}
+
+/// The steps of a token and of a chunk some way into a text.
+fn typical_steps(config: &Config, context: usize, chunk: usize) -> (Step, Step) {
+    let mut pages = Pages::new(config, context.div_ceil(PAGE), chunk);
+    pages.advance((context - chunk).min(1024));
+    (pages.step(1), pages.step(chunk))
 }
 
 /// The chunk of a caller who names none: as many tokens as pay on the device, and whose scores fit in a binding.
