@@ -12,11 +12,11 @@ use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Genera
 use crate::{Error, Result};
 use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
+use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
+mod host;
 mod layer;
 
 #[wasm_bindgen(typescript_custom_section)]
@@ -99,7 +99,7 @@ thread_local! {
 /// Runs when the module is instantiated: panics are printed with their stack and told to the callback.
 #[wasm_bindgen(start)]
 pub fn start() {
-    crate::gpu::set_pause(pause);
+    crate::gpu::set_host(Rc::new(host::Browser));
     std::panic::set_hook(Box::new(|panic| {
         console_error_panic_hook::hook(panic);
         ON_PANIC.with_borrow(|callback| {
@@ -107,20 +107,6 @@ pub fn start() {
             let _ = callback.as_ref().map(|callback| callback.call1(&JsValue::NULL, &panic.to_string().into()));
         });
     }));
-}
-
-/// A few milliseconds of the event loop.
-fn pause() -> Pin<Box<dyn Future<Output = ()>>> {
-    let timer = Promise::new(&mut |resolve, _| {
-        let set_timeout = Reflect::get(&js_sys::global(), &"setTimeout".into());
-        let set =
-            set_timeout.and_then(|set| set.dyn_into::<Function>()).and_then(|set| set.call2(&JsValue::NULL, &resolve, &2.into()));
-        set.unwrap_or_else(|_| unreachable!("every page and worker has setTimeout"));
-    });
-    Box::pin(async move {
-        // A timer does not fail.
-        let _ = JsFuture::from(timer).await;
-    })
 }
 
 /// Sets who is told of a panic. The instance must not be called again after one.

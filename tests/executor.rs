@@ -33,9 +33,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     consts: &[],
     twin: mix,
     fast: None,
+    alternatives: None,
     cases: Vec::new,
-    alternatives: &[],
-    fits: None,
 };
 
 fn mix(args: &mut Args<'_>) {
@@ -62,9 +61,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>) { x[id.x] += BY * (step.pos + 1u);
     consts: &["BY"],
     twin: bump,
     fast: None,
+    alternatives: None,
     cases: Vec::new,
-    alternatives: &[],
-    fits: None,
 };
 
 fn bump(args: &mut Args<'_>) {

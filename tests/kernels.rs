@@ -5,24 +5,20 @@ mod common;
 mod toy;
 
 use kitfox::Result;
-use kitfox::gpu::harness::check_case;
+use kitfox::gpu::harness::{alternatives, check_alternative, check_case};
 use kitfox::graph::compare::{Deviation, check_fast};
-use kitfox::graph::{Args, Case, Features, Kernel};
+use kitfox::graph::{Args, Case, Kernel};
 use kitfox::kernel::KERNELS;
 use toy::TOY;
 
 /// Runs all cases and prints one table; `KITFOX_SHOW_DEVIATIONS=1` prints the passing rows too. Returns the number of failures.
-fn judge(by: &str, features: &Features, check: impl Fn(&Kernel, &Case) -> Result<Vec<Deviation>>) -> usize {
+fn judge(by: &str, check: impl Fn(&Kernel, &Case) -> Result<Vec<Deviation>>) -> usize {
     let show = std::env::var("KITFOX_SHOW_DEVIATIONS").is_ok_and(|value| value == "1");
     let mut failures = 0;
     for kernel in KERNELS {
         let cases = (kernel.cases)();
         assert!(!cases.is_empty(), "{} has no cases", kernel.name);
-        let runs = |case: &&Case| {
-            let mut dispatches = case.program.graphs.iter().flat_map(|graph| &graph.dispatches);
-            dispatches.all(|dispatch| dispatch.kernel.runs_on(&dispatch.variant, features))
-        };
-        for case in cases.iter().filter(runs) {
+        for case in &cases {
             assert!(!case.expect.is_empty(), "{}: {} expects nothing", kernel.name, case.name);
             let found = check(kernel, case).unwrap_or_else(|error| {
                 println!("{by}: {error}");
@@ -43,25 +39,32 @@ fn judge(by: &str, features: &Features, check: impl Fn(&Kernel, &Case) -> Result
 #[test]
 fn every_kernel_equals_its_twin_on_every_adapter() {
     let check = |gpu| move |kernel: &Kernel, case: &Case| pollster::block_on(check_case(gpu, kernel, case));
-    let failures: usize = common::gpus().iter().map(|gpu| judge(&gpu.info().name, &gpu.features(), check(gpu))).sum();
+    let failures: usize = common::gpus().iter().map(|gpu| judge(&gpu.info().name, check(gpu))).sum();
     assert_eq!(failures, 0, "comparisons failed, see the table above");
 }
 
-/// As browsers run them: every index checked, nothing beyond the defaults.
+/// On devices with all they have, whose shaders are compiled without wgpu's checks: the baseline and every alternative.
 #[test]
-fn every_kernel_equals_its_twin_on_a_baseline_device() {
-    let check = |gpu| move |kernel: &Kernel, case: &Case| pollster::block_on(check_case(gpu, kernel, case));
-    let failures: usize = common::baseline_gpus().iter().map(|gpu| judge(&gpu.info().name, &gpu.features(), check(gpu))).sum();
+fn every_alternative_equals_the_twin_on_every_adapter() {
+    let check = |gpu| {
+        move |kernel: &Kernel, case: &Case| {
+            let mut found = pollster::block_on(check_case(gpu, kernel, case))?;
+            for (alternative, program) in alternatives(gpu, kernel, case) {
+                let deviations = pollster::block_on(check_alternative(gpu, kernel, case, &program))?;
+                let label =
+                    |deviation: Deviation| Deviation { case: format!("{} [{}]", case.name, alternative.variant), ..deviation };
+                found.extend(deviations.into_iter().map(label));
+            }
+            Ok(found)
+        }
+    };
+    let failures: usize = common::equipped_gpus().iter().map(|gpu| judge(&gpu.info().name, check(gpu))).sum();
     assert_eq!(failures, 0, "comparisons failed, see the table above");
 }
 
 #[test]
 fn fast_code_equals_its_twin() {
-    assert_eq!(
-        judge("fast", &Features::BASELINE, |kernel, case| Ok(check_fast(kernel, case))),
-        0,
-        "comparisons failed, see the table above"
-    );
+    assert_eq!(judge("fast", |kernel, case| Ok(check_fast(kernel, case))), 0, "comparisons failed, see the table above");
 }
 
 /// The test of the test: the toy kernel with one thing wrong at a time.

@@ -1,13 +1,16 @@
 //! Ring 1: every shader matches its declaration and WebGPU's default limits. Needs no GPU: naga parses and validates each variant
-//! that a case records. With `KITFOX_DUMP_SHADERS=FOLDER` the preprocessed variants are written there, for other compilers.
+//! that a case records, and its alternatives on a device that has everything. With `KITFOX_DUMP_SHADERS=FOLDER` the preprocessed
+//! variants that browsers could be given are written there, for other compilers.
 
 #[path = "common/toy.rs"]
 mod toy;
 
-use kitfox::gpu::preprocess;
+use kitfox::gpu::{Compiler, preprocess};
+use kitfox::graph::alternatives::{BASE_INVOCATIONS, BASE_WORKGROUP_BYTES};
 use kitfox::graph::contract::{PARAMS_BINDING, STEP_BINDING};
-use kitfox::graph::{Access, Elem, Kernel, Step, Variant};
-use kitfox::kernel::{KERNELS, SHARED};
+use kitfox::graph::{Access, Elem, Features, Kernel, Need, Step, Variant};
+use kitfox::kernel::{ALTERNATIVE_KERNELS, KERNELS, SHARED};
+use naga::valid::Capabilities;
 use naga::{AddressSpace, ScalarKind, StorageAccess, TypeInner};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,17 +18,23 @@ use toy::TOY;
 
 /// WebGPU's default limits (<https://gpuweb.github.io/gpuweb/#limits>).
 const STORAGE_BUFFERS: usize = 8;
-const WORKGROUP_BYTES: u32 = 16 << 10;
-const INVOCATIONS: u32 = 256;
-const WORKGROUP_SIZE: [u32; 3] = [256, 256, 64];
+const WORKGROUP_DEPTH: u32 = 64;
 
-/// The distinct variants of a kernel that its cases record.
+fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().chain(ALTERNATIVE_KERNELS).copied()
+}
+
+/// The distinct variants of a kernel that its cases record, and their alternatives.
 fn variants(kernel: &Kernel) -> Vec<Variant> {
     let mut found = Vec::new();
+    let everything = Features::everything();
     for case in (kernel.cases)() {
         for dispatch in case.program.graphs.iter().flat_map(|graph| &graph.dispatches) {
-            if dispatch.kernel.name == kernel.name && !found.contains(&dispatch.variant) {
-                found.push(dispatch.variant.clone());
+            let alternatives = dispatch.alternatives(&everything).into_iter().map(|offer| (offer.kernel.name, offer.variant));
+            for (name, variant) in [(dispatch.kernel.name, dispatch.variant.clone())].into_iter().chain(alternatives) {
+                if name == kernel.name && !found.contains(&variant) {
+                    found.push(variant);
+                }
             }
         }
     }
@@ -38,22 +47,31 @@ fn problems(kernel: &'static Kernel, variant: &Variant, text: &str) -> Vec<Strin
         Ok(module) => module,
         Err(error) => return vec![error.emit_to_string(text)],
     };
-    // WGSL's pack2x16float and unpack2x16float are no option in WebGPU; naga counts them because old OpenGL lacks them.
-    let baseline = naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-    // A kernel that not every adapter runs may use subgroups.
-    let optional = if kernel.fits.is_some() { naga::valid::Capabilities::SUBGROUP } else { naga::valid::Capabilities::empty() };
-    let mut validator = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), baseline | optional);
-    validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(naga::valid::SubgroupOperationSet::all());
-    if let Err(error) = validator.validate(&module) {
+    let needs = kernel.needs(variant);
+    let flags = naga::valid::ValidationFlags::all();
+    if let Err(error) = naga::valid::Validator::new(flags, capabilities(&needs)).validate(&module) {
         return vec![error.emit_to_string(text)];
     }
     let mut problems = Vec::new();
     check_bindings(&module, kernel, variant, &mut problems);
-    check_entry(&module, &mut problems);
-    if text.lines().any(|line| line.trim_start().starts_with("enable ")) {
-        problems.push("asks for an optional feature with `enable`".to_owned());
+    check_entry(&module, &needs, &mut problems);
+    if kernel.wgsl.lines().any(|line| line.trim_start().starts_with("enable ")) {
+        problems.push("asks for an optional feature with `enable`: the kernel's `needs` do that".to_owned());
     }
     problems
+}
+
+/// What naga may find in a variant with these needs.
+fn capabilities(needs: &[Need]) -> Capabilities {
+    // WGSL's pack2x16float and unpack2x16float are no option in WebGPU; naga counts them because old OpenGL lacks them.
+    let baseline = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    let capability = |need: &Need| match need {
+        Need::Subgroups => Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER,
+        Need::F16 => Capabilities::SHADER_FLOAT16,
+        Need::Coop(_) => Capabilities::COOPERATIVE_MATRIX,
+        Need::PackedDot | Need::Invocations(_) | Need::WorkgroupBytes(_) => Capabilities::empty(),
+    };
+    needs.iter().map(capability).fold(baseline, |all, more| all | more)
 }
 
 fn check_bindings(module: &naga::Module, kernel: &'static Kernel, variant: &Variant, problems: &mut Vec<String>) {
@@ -112,7 +130,15 @@ fn check_bindings(module: &naga::Module, kernel: &'static Kernel, variant: &Vari
     }
 }
 
-fn check_entry(module: &naga::Module, problems: &mut Vec<String>) {
+fn check_entry(module: &naga::Module, needs: &[Need], problems: &mut Vec<String>) {
+    let (mut invocations, mut workgroup_bytes) = (BASE_INVOCATIONS, BASE_WORKGROUP_BYTES);
+    for need in needs {
+        match need {
+            Need::Invocations(n) => invocations = invocations.max(*n),
+            Need::WorkgroupBytes(n) => workgroup_bytes = workgroup_bytes.max(*n),
+            Need::Subgroups | Need::F16 | Need::PackedDot | Need::Coop(_) => {}
+        }
+    }
     let [entry] = &module.entry_points[..] else {
         problems.push(format!("{} entry points instead of one", module.entry_points.len()));
         return;
@@ -121,13 +147,13 @@ fn check_entry(module: &naga::Module, problems: &mut Vec<String>) {
         problems.push(format!("entry point {} instead of a compute entry main", entry.name));
     }
     let size = entry.workgroup_size;
-    if size.iter().product::<u32>() > INVOCATIONS || size.iter().zip(WORKGROUP_SIZE).any(|(size, limit)| *size > limit) {
+    if size.iter().product::<u32>() > invocations || size[2] > WORKGROUP_DEPTH {
         problems.push(format!("workgroup of {size:?}"));
     }
     let shared = module.global_variables.iter().filter(|(_, global)| global.space == AddressSpace::WorkGroup);
     // WebGPU counts each variable in whole 16-byte rows.
     let bytes: u32 = shared.map(|(_, global)| module.types[global.ty].inner.size(module.to_ctx()).next_multiple_of(16)).sum();
-    if bytes > WORKGROUP_BYTES {
+    if bytes > workgroup_bytes {
         problems.push(format!("{bytes} bytes of workgroup memory"));
     }
     if !module.overrides.is_empty() {
@@ -170,9 +196,9 @@ fn words<'m>(module: &'m naga::Module, ty: &'m TypeInner) -> Option<Vec<&'m str>
 #[test]
 fn every_variant_matches_its_declaration_and_the_default_limits() {
     let mut failures = Vec::new();
-    for kernel in KERNELS {
+    for kernel in all_kernels() {
         for variant in variants(kernel) {
-            let found = match preprocess(kernel, &variant) {
+            let found = match preprocess(kernel, &variant, Compiler::Naga) {
                 Ok(text) => problems(kernel, &variant, &text),
                 Err(error) => vec![error.to_string()],
             };
@@ -185,7 +211,7 @@ fn every_variant_matches_its_declaration_and_the_default_limits() {
 #[test]
 fn cases_cover_every_flag_on_and_off_every_binding_and_every_constant() {
     let mut failures = Vec::new();
-    for kernel in KERNELS {
+    for kernel in all_kernels() {
         let variants = variants(kernel);
         for flag in kernel.flags {
             if !variants.iter().any(|variant| variant.has(flag)) {
@@ -219,9 +245,9 @@ fn every_shader_file_is_registered_and_starts_with_a_comment() {
         let wgsl = paths.filter(|path| path.extension().is_some_and(|extension| extension == "wgsl"));
         wgsl.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(stems("shaders"), KERNELS.iter().map(|kernel| kernel.name.to_owned()).collect());
+    assert_eq!(stems("shaders"), all_kernels().map(|kernel| kernel.name.to_owned()).collect());
     assert_eq!(stems("shaders/shared"), SHARED.iter().map(|(name, _)| (*name).to_owned()).collect());
-    let texts = KERNELS.iter().map(|kernel| (kernel.name, kernel.wgsl)).chain(SHARED.iter().copied());
+    let texts = all_kernels().map(|kernel| (kernel.name, kernel.wgsl)).chain(SHARED.iter().copied());
     for (name, text) in texts {
         assert!(text.starts_with("// "), "{name}.wgsl does not open with a comment that says what it computes");
     }
@@ -230,7 +256,7 @@ fn every_shader_file_is_registered_and_starts_with_a_comment() {
 #[test]
 fn names_are_unique_and_each_kernel_has_its_own_file() {
     let mut names = BTreeSet::new();
-    for kernel in KERNELS {
+    for kernel in all_kernels() {
         assert!(names.insert(kernel.name), "{} is registered twice", kernel.name);
         let file = |path: String| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         assert_eq!(file(format!("shaders/{}.wgsl", kernel.name)), kernel.wgsl, "{} has another shader's text", kernel.name);
@@ -241,11 +267,13 @@ fn names_are_unique_and_each_kernel_has_its_own_file() {
 fn dumps_every_variant_when_asked() {
     let Some(folder) = std::env::var_os("KITFOX_DUMP_SHADERS") else { return };
     std::fs::create_dir_all(&folder).unwrap();
-    for kernel in KERNELS {
-        for (ix, variant) in variants(kernel).iter().enumerate() {
-            // Browsers want a directive for what naga takes without one, and refuses with one.
-            let enable = if kernel.fits.is_some() { "enable subgroups;\n" } else { "" };
-            let text = format!("{enable}// {} [{variant}]\n{}", kernel.name, preprocess(kernel, variant).unwrap());
+    for kernel in all_kernels() {
+        let native = |variant: &Variant| kernel.needs(variant).iter().any(|need| matches!(need, Need::Coop(_)));
+        for (ix, variant) in variants(kernel).iter().enumerate().filter(|(_, variant)| !native(variant)) {
+            let text = preprocess(kernel, variant, Compiler::Browser).unwrap();
+            let needs = kernel.needs(variant);
+            let beyond = if needs.is_empty() { String::new() } else { format!("// beyond the baseline: {needs:?}\n") };
+            let text = format!("{beyond}// {} [{variant}]\n{text}", kernel.name);
             std::fs::write(Path::new(&folder).join(format!("{}.{ix}.wgsl", kernel.name)), text).unwrap();
         }
     }
@@ -254,7 +282,7 @@ fn dumps_every_variant_when_asked() {
 /// The test of the test: a shader that breaks each rule is caught.
 #[test]
 fn a_wrong_shader_is_caught() {
-    let text = preprocess(&TOY, &variants(&TOY)[0]).unwrap();
+    let text = preprocess(&TOY, &variants(&TOY)[0], Compiler::Naga).unwrap();
     assert_eq!(problems(&TOY, &Variant::new(), &text), Vec::<String>::new());
     let breakages = [
         ("binding(1)", "binding(2)", "not declared in this variant"),

@@ -5,7 +5,7 @@
 //! the dispatches of a token at the time of an empty one that depends on the one before (both measured here, raw figures printed).
 
 use super::output::{Done, one_line, print_json, print_line, say};
-use super::{ModelArguments, source};
+use super::{ModelArguments, baseline, source};
 use clap::Args;
 use cpu_time::ThreadTime;
 use kitfox::gpu::floor;
@@ -116,7 +116,7 @@ fn open(arguments: &Arguments) -> Result<Model> {
         context: Some(arguments.context + arguments.n + 1),
         chunk: arguments.chunk,
         device: arguments.model.device.into(),
-        baseline: arguments.model.baseline,
+        baseline: baseline(arguments.model.baseline),
         ..LoadOptions::default()
     };
     let Some(shape) = &arguments.shape else { return source::load(&arguments.model, None, options) };

@@ -1,7 +1,7 @@
 //! `kitfox check`: every kernel on this machine's adapter, or the CPU's fast code, against the plain twins.
 
-use super::DeviceArgument;
 use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
+use super::{DeviceArgument, baseline};
 use clap::Args;
 use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::graph::compare::check_fast;
@@ -14,18 +14,19 @@ pub struct Arguments {
     /// What is compared with the twins: a GPU (hardware before software) or the CPU's fast code; `auto`: a GPU if there is one
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
     device: DeviceArgument,
-    /// A GPU with WebGPU's default limits, no optional feature and checked shaders, as in a plain browser
+    /// Only what runs with WebGPU's default limits and no optional feature (also by KITFOX_BASELINE=1)
     #[arg(long)]
     baseline: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
+    let baseline = baseline(arguments.baseline);
     let (device, checked) = match arguments.device {
         DeviceArgument::Cpu => ("cpu".to_owned(), check_cpu()),
         DeviceArgument::Twin => return Err(Error::argument("device", "auto, gpu or cpu", "twin: nothing to compare").into()),
-        DeviceArgument::Gpu => check_gpu(arguments.baseline)?,
-        DeviceArgument::Auto => match check_gpu(arguments.baseline) {
+        DeviceArgument::Gpu => check_gpu(baseline)?,
+        DeviceArgument::Auto => match check_gpu(baseline) {
             Err(Error::NoGpu(why)) => {
                 say(&format!("note: {why}: checking the CPU's code instead"));
                 ("cpu".to_owned(), check_cpu())
@@ -37,8 +38,9 @@ pub fn run(arguments: &Arguments) -> Done {
 }
 
 fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
-    let opened = async { if baseline { Gpu::open_baseline(AdapterPick::Any).await } else { Gpu::open(AdapterPick::Any).await } };
-    let gpu = pollster::block_on(opened)?;
+    let open = async { if baseline { Gpu::open(AdapterPick::Any).await } else { Gpu::open_equipped(AdapterPick::Any).await } };
+    let gpu = pollster::block_on(open)?;
+    gpu.notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
     let bar = tokens_bar("checking", 0);
     let mut seen = |checked: &Checked| bar.set_message(checked.kernel);
     let checked = pollster::block_on(check(&gpu, &mut seen));
@@ -50,23 +52,33 @@ fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
 fn check_cpu() -> Vec<Checked> {
     let with_fast = KERNELS.iter().filter(|kernel| kernel.fast.is_some());
     let cases = with_fast.flat_map(|kernel| (kernel.cases)().into_iter().map(move |case| (kernel, case)));
-    cases.map(|(kernel, case)| Checked { kernel: kernel.name, outcome: Ok(check_fast(kernel, &case)), case: case.name }).collect()
+    cases
+        .map(|(kernel, case)| Checked {
+            kernel: kernel.name,
+            variant: None,
+            outcome: Ok(check_fast(kernel, &case)),
+            case: case.name,
+        })
+        .collect()
 }
 
-/// One line a kernel, its worst deviations, and every failure under it.
+/// One line a kernel and one for its alternatives, with the worst deviations, and every failure under it.
 fn report(device: &str, checked: &[Checked]) -> Done {
     print_line(&format!("device: {device}"))?;
     let mut n_failed = 0;
-    for cases in checked.chunk_by(|a, b| a.kernel == b.kernel) {
+    for cases in checked.chunk_by(|a, b| a.kernel == b.kernel && a.variant.is_some() == b.variant.is_some()) {
         let deviations = || cases.iter().flat_map(|case| case.outcome.iter().flatten());
         let nmse = deviations().map(|deviation| deviation.nmse).fold(0.0, f64::max);
         let max_abs = deviations().map(|deviation| deviation.max_abs).fold(0.0, f64::max);
         let failed: Vec<_> = cases.iter().filter(|case| !case.passed()).collect();
         n_failed += failed.len();
         let verdict = if failed.is_empty() { "ok" } else { "MISMATCH" };
-        let kernel = cases[0].kernel;
-        print_line(&format!("{kernel:20} {:3} cases  nmse {nmse:8.1e}  max {max_abs:8.1e}  {verdict}", cases.len()))?;
+        let kernel = format!("{}{}", cases[0].kernel, if cases[0].variant.is_some() { " (others)" } else { "" });
+        print_line(&format!("{kernel:24} {:3} cases  nmse {nmse:8.1e}  max {max_abs:8.1e}  {verdict}", cases.len()))?;
         for case in failed {
+            if let Some(variant) = &case.variant {
+                print_line(&format!("  [{variant}]"))?;
+            }
             match &case.outcome {
                 Err(error) => print_line(&format!("  {}: {}", case.case, one_line(error)))?,
                 Ok(deviations) => {

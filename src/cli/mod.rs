@@ -6,6 +6,7 @@ mod convert;
 mod devices;
 mod eval;
 mod generate;
+mod host;
 mod inspect;
 mod logits;
 mod new_file;
@@ -59,9 +60,14 @@ struct ModelArguments {
     /// Where it runs; `auto` takes a hardware GPU, else the CPU
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
     device: DeviceArgument,
-    /// On a GPU: WebGPU's default limits, no optional feature, checked shaders, as in a plain browser
+    /// Opens a GPU with no more than WebGPU's default limits and no optional feature (also by KITFOX_BASELINE=1)
     #[arg(long)]
     baseline: bool,
+}
+
+/// Whether a GPU is opened with WebGPU's baseline only.
+fn baseline(flag: bool) -> bool {
+    flag || std::env::var("KITFOX_BASELINE").is_ok_and(|value| value == "1")
 }
 
 /// The devices by name.
@@ -126,6 +132,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 
 /// Runs the command; errors become one line on stderr and an exit code.
 pub fn run(cli: Cli) -> ExitCode {
+    host::set_up();
     let done = match cli.command {
         None => generate::story(),
         Some(Command::Generate(arguments)) => generate::run(arguments),

@@ -4,7 +4,6 @@
 //! asked for. Browsers say little about an adapter: there `isFallbackAdapter` and the architecture's name are all there is.
 
 use crate::error::{Error, Result};
-use crate::graph::Features;
 
 /// What an adapter says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,21 +55,6 @@ pub(super) async fn choose(pick: &AdapterPick) -> Result<(wgpu::Adapter, Adapter
         found.push(info.name);
     }
     Err(refusal(pick, &found))
-}
-
-/// What to ask of a device, and what kernels may then use.
-pub(super) fn features(adapter: &wgpu::Adapter) -> (wgpu::Features, wgpu::Limits, Features) {
-    let wanted = adapter.features() & wgpu::Features::SUBGROUP;
-    let has = adapter.limits();
-    let limits =
-        wgpu::Limits { max_compute_workgroup_storage_size: has.max_compute_workgroup_storage_size, ..Default::default() };
-    let subgroup = if wanted.contains(wgpu::Features::SUBGROUP) { adapter.get_info().subgroup_min_size } else { 0 };
-    (wanted, limits, Features { subgroup, workgroup_bytes: has.max_compute_workgroup_storage_size })
-}
-
-/// WebGPU's default limits, and nothing more.
-pub(super) fn baseline() -> (wgpu::Features, wgpu::Limits, Features) {
-    (wgpu::Features::empty(), wgpu::Limits::default(), Features::BASELINE)
 }
 
 /// The error that says why none of the adapters `found` will do.

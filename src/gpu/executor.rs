@@ -4,16 +4,13 @@
 //! replay but the encoder itself: no buffer, no bind group, no pipeline, no lookup. WebGPU orders dispatches of a pass that touch
 //! the same buffer, so each sees what the earlier ones wrote.
 
-use super::choose::{Choice, choose};
 use super::fault::captured;
 use super::memory::Memory;
 use super::pipeline::{Pipeline, params_bytes, pipeline};
 use super::{Gpu, memory, nudge, oneshot};
 use crate::error::{Error, Result};
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
-use crate::graph::{
-    Binding, Buffer, BufferId, Dispatch, GraphId, Grid, Kernel, MAX_GROUPS, Program, Role, Step, Variant, liveness,
-};
+use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -78,8 +75,6 @@ pub struct Executor {
     place: Vec<Option<usize>>,
     step: wgpu::Buffer,
     pipelines: Vec<Rc<Pipeline>>,
-    /// Of each pipeline: its kernel and variant.
-    names: Vec<(&'static str, Variant)>,
     graphs: Vec<Vec<Task>>,
     /// Buffers for reading back that are not in use now.
     staging: RefCell<Vec<wgpu::Buffer>>,
@@ -94,18 +89,6 @@ impl Executor {
     /// [`Error::OutOfMemory`] names a buffer that passes a limit or that the device refuses; [`Error::Gpu`] names a pipeline or
     /// graph that it refuses.
     pub async fn new(gpu: Gpu, program: &Program) -> Result<Self> {
-        Self::build(gpu, program, false).await
-    }
-
-    /// The same with the kernels that were recorded, whatever else the adapter could do.
-    ///
-    /// # Errors
-    /// As [`Executor::new`].
-    pub async fn as_recorded(gpu: Gpu, program: &Program) -> Result<Self> {
-        Self::build(gpu, program, true).await
-    }
-
-    async fn build(gpu: Gpu, program: &Program, as_recorded: bool) -> Result<Self> {
         gpu.faults.check("setup")?;
         memory::check_limits(&gpu, program)?;
         let plan = liveness::plan(program);
@@ -141,49 +124,38 @@ impl Executor {
             place,
             step,
             pipelines: Vec::new(),
-            names: Vec::new(),
             graphs: Vec::new(),
             staging: RefCell::new(staging),
             bytes,
             counters: Cell::new(counters),
             gpu,
         };
-        executor.resolve(program, &params, &params_at, as_recorded).await?;
+        executor.resolve(program, &params, &params_at).await?;
         Ok(executor)
     }
 
     /// Makes the pipelines and bind groups of all graphs.
-    async fn resolve(
-        &mut self,
-        program: &Program,
-        params: &wgpu::Buffer,
-        params_at: &HashMap<&[u32], u64>,
-        as_recorded: bool,
-    ) -> Result<()> {
+    async fn resolve(&mut self, program: &Program, params: &wgpu::Buffer, params_at: &HashMap<&[u32], u64>) -> Result<()> {
         let mut known = HashMap::new();
         for graph in &program.graphs {
-            let mut tasks = Vec::with_capacity(graph.dispatches.len());
             for dispatch in &graph.dispatches {
-                let Choice { kernel, variant, grid } = if as_recorded {
-                    Choice { kernel: dispatch.kernel, variant: dispatch.variant.clone(), grid: dispatch.grid }
-                } else {
-                    choose(&self.gpu, dispatch).await?
-                };
-                let pipeline = match known.entry((kernel.name, variant)) {
-                    Entry::Occupied(entry) => *entry.get(),
-                    Entry::Vacant(entry) => {
-                        self.pipelines.push(pipeline(&self.gpu, kernel, &entry.key().1).await?);
-                        self.names.push((kernel.name, entry.key().1.clone()));
-                        *entry.insert(self.pipelines.len() - 1)
-                    }
-                };
-                tasks.push((pipeline, kernel, grid, dispatch));
+                if let Entry::Vacant(entry) = known.entry((dispatch.kernel.name, &dispatch.variant)) {
+                    entry.insert(self.pipelines.len());
+                    self.pipelines.push(pipeline(&self.gpu, dispatch.kernel, &dispatch.variant).await?);
+                }
             }
+        }
+        for graph in &program.graphs {
             let scope = self.gpu.device.push_error_scope(wgpu::ErrorFilter::Validation);
-            let tasks = tasks.into_iter().map(|(pipeline, kernel, grid, dispatch)| {
+            let tasks = graph.dispatches.iter().map(|dispatch| {
+                let pipeline = known[&(dispatch.kernel.name, &dispatch.variant)];
                 let at = params_at.get(&dispatch.params[..]).copied();
-                let bind_group = self.bind_group(pipeline, kernel, dispatch, params, at);
-                Task { pipeline, bind_group, grid, only_for_logits: dispatch.only_for_logits }
+                Task {
+                    pipeline,
+                    bind_group: self.bind_group(pipeline, dispatch, params, at),
+                    grid: dispatch.grid,
+                    only_for_logits: dispatch.only_for_logits,
+                }
             });
             let tasks = tasks.collect();
             if let Some(error) = scope.pop().await {
@@ -194,18 +166,11 @@ impl Executor {
         self.gpu.faults.check("setup")
     }
 
-    fn bind_group(
-        &self,
-        pipeline: usize,
-        kernel: &'static Kernel,
-        dispatch: &Dispatch,
-        params: &wgpu::Buffer,
-        params_at: Option<u64>,
-    ) -> wgpu::BindGroup {
+    fn bind_group(&self, pipeline: usize, dispatch: &Dispatch, params: &wgpu::Buffer, params_at: Option<u64>) -> wgpu::BindGroup {
         let window = |buffer, offset, bytes| {
             wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: NonZeroU64::new(bytes) })
         };
-        let indices = kernel.active_indices(&dispatch.variant).map(|(ix, _)| ix);
+        let indices = dispatch.kernel.active_indices(&dispatch.variant).map(|(ix, _)| ix);
         let storage = indices.zip(&dispatch.bindings).map(|(binding, Binding { buffer, first_word, words })| {
             let resource = window(self.buffer(*buffer), *first_word as u64 * 4, *words as u64 * 4);
             wgpu::BindGroupEntry { binding, resource }
@@ -215,18 +180,13 @@ impl Executor {
             let resource = window(params, at, params_bytes(dispatch.params.len()));
             entries.push(wgpu::BindGroupEntry { binding: PARAMS_BINDING, resource });
         }
-        if kernel.uses_step {
+        if dispatch.kernel.uses_step {
             entries.push(wgpu::BindGroupEntry { binding: STEP_BINDING, resource: self.step.as_entire_binding() });
         }
         self.count(|counters| counters.bind_groups += 1);
         let layout = &self.pipelines[pipeline].layout;
-        let descriptor = wgpu::BindGroupDescriptor { label: Some(kernel.name), layout, entries: &entries };
+        let descriptor = wgpu::BindGroupDescriptor { label: Some(dispatch.kernel.name), layout, entries: &entries };
         self.gpu.device.create_bind_group(&descriptor)
-    }
-
-    /// Kernel and variant of each task of a graph.
-    pub(super) fn chosen(&self, graph: GraphId) -> impl Iterator<Item = &(&'static str, Variant)> {
-        self.graphs[graph.0 as usize].iter().map(|task| &self.names[task.pipeline])
     }
 
     /// The device it runs on.

@@ -1,34 +1,34 @@
-//! The GPU: an open device, and an executor that replays a program's graphs on it. Every kernel runs with WebGPU's default limits and
-//! no feature; where the adapter has more, alternatives take the place of some ([`choose`]).
+//! The GPU: an open device, with WebGPU's default limits and no feature or with all that it has, and an executor that replays a
+//! program's graphs on it.
 //!
 //! The only room that names wgpu. It knows the graph and the kernels' text, no model and no file. Everything that waits is async
 //! with no `Send` bound: natively a future is ready after one poll of the device, in the browser it waits for the event loop.
 
 mod adapter;
-mod choose;
 mod executor;
 mod fault;
+mod features;
 pub mod floor;
 pub mod harness;
+mod host;
 mod memory;
 mod nudge;
 mod oneshot;
 mod pipeline;
 mod preprocess;
-#[cfg(not(target_arch = "wasm32"))]
+pub mod tune;
 mod unchecked;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
 pub use executor::{Counters, Executor, PendingRead};
-pub use nudge::{Pause, set_pause};
-pub use preprocess::preprocess;
+pub use host::{Asking, Host, Moment, set_host};
+pub use preprocess::{Compiler, preprocess};
 
 use crate::error::{Error, Result};
-use crate::graph::{Features, Variant};
+use crate::graph::Features;
 use fault::Faults;
 use pipeline::Pipelines;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -40,60 +40,83 @@ pub struct Gpu {
     info: AdapterInfo,
     faults: Faults,
     pipelines: Rc<Pipelines>,
-    features: Features,
-    /// Whether shaders are compiled with checks of every index.
-    checked: bool,
-    /// Alternatives that were looked at, and whether they agree with their twins.
-    judged: Rc<RefCell<HashMap<(&'static str, Variant), bool>>>,
+    features: Rc<Features>,
+    /// Whether the crate's shaders are compiled without checks against hostile ones.
+    trusted: bool,
     notes: Rc<RefCell<Vec<String>>>,
 }
 
 impl Gpu {
-    /// Opens a device with what its adapter has of the features that kernels use.
+    /// Opens a device with WebGPU's default limits and no optional feature: what runs on it runs wherever WebGPU does.
     ///
     /// # Errors
     /// [`Error::NoGpu`] when no adapter fits, with what was found, or when the one that does refuses.
     pub async fn open(pick: AdapterPick) -> Result<Self> {
-        Self::open_with(pick, false).await
+        let (adapter, info) = adapter::choose(&pick).await?;
+        let (device, queue) = open_baseline(&adapter, &info).await?;
+        Self::opened(&pick, info, device, queue)
     }
 
-    /// Opens a device with WebGPU's default limits and no optional feature, its shaders checked: what runs on it runs wherever WebGPU
-    /// does.
+    /// Opens a device with everything that the adapter has and some kernel variant can use: features and larger limits. An adapter
+    /// that refuses is opened like in [`Gpu::open`], with a note.
     ///
     /// # Errors
-    /// As [`Gpu::open`].
-    pub async fn open_baseline(pick: AdapterPick) -> Result<Self> {
-        Self::open_with(pick, true).await
+    /// Like [`Gpu::open`].
+    pub async fn open_equipped(pick: AdapterPick) -> Result<Self> {
+        let (adapter, info) = adapter::choose(&pick).await?;
+        match features::open_equipped(&adapter).await {
+            Ok((device, queue)) => {
+                let features = Rc::new(features::features(&adapter, &device));
+                Ok(Self { features, trusted: true, ..Self::opened(&pick, info, device, queue)? })
+            }
+            Err(error) => {
+                let (device, queue) = open_baseline(&adapter, &info).await?;
+                let gpu = Self::opened(&pick, info, device, queue)?;
+                gpu.note(format!("opened with WebGPU's baseline only: {error}"));
+                Ok(gpu)
+            }
+        }
     }
 
-    async fn open_with(pick: AdapterPick, baseline: bool) -> Result<Self> {
-        let (adapter, info) = adapter::choose(&pick).await?;
-        let (wanted, limits, features) = if baseline { adapter::baseline() } else { adapter::features(&adapter) };
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("kitfox"),
-            required_features: wanted,
-            required_limits: limits,
-            ..Default::default()
-        };
-        let opened = adapter.request_device(&descriptor).await;
-        let (device, queue) = opened.map_err(|error| Error::NoGpu(format!("{} refuses to open: {error}", info.name)))?;
+    fn opened(pick: &AdapterPick, info: AdapterInfo, device: wgpu::Device, queue: wgpu::Queue) -> Result<Self> {
         let faults = Faults::watch(&device);
         let info = named_by_browser(info, &device);
-        if pick == AdapterPick::HardwareOnly && info.software {
-            return Err(adapter::refusal(&pick, &[info.name]));
+        if *pick == AdapterPick::HardwareOnly && info.software {
+            return Err(adapter::refusal(pick, &[info.name]));
         }
-        let (judged, notes) = (Rc::default(), Rc::default());
-        Ok(Self { device, queue, info, faults, pipelines: Rc::default(), features, checked: baseline, judged, notes })
+        Ok(Self {
+            device,
+            queue,
+            info,
+            faults,
+            pipelines: Rc::default(),
+            features: Rc::default(),
+            trusted: false,
+            notes: Rc::default(),
+        })
+    }
+
+    /// What the device has beyond WebGPU's baseline.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// What was passed over on this device, and why: for people.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.borrow().clone()
+    }
+
+    /// Adds a note, once.
+    pub fn note(&self, note: String) {
+        let mut notes = self.notes.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
     }
 
     /// The adapter behind the device.
     pub fn info(&self) -> &AdapterInfo {
         &self.info
-    }
-
-    /// What kernels may use on it.
-    pub fn features(&self) -> Features {
-        self.features
     }
 
     /// Gives the device and all its memory back now. Every later call on it returns [`Error::DeviceLost`].
@@ -134,6 +157,17 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gpu").field("info", &self.info).finish_non_exhaustive()
     }
+}
+
+async fn open_baseline(adapter: &wgpu::Adapter, info: &AdapterInfo) -> Result<(wgpu::Device, wgpu::Queue)> {
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("kitfox"),
+        required_features: wgpu::Features::empty(),
+        required_limits: wgpu::Limits::default(),
+        ..Default::default()
+    };
+    let opened = adapter.request_device(&descriptor).await;
+    opened.map_err(|error| Error::NoGpu(format!("{} refuses to open: {error}", info.name)))
 }
 
 /// Browsers leave the adapter's name empty, and tell vendor and architecture only at the device.

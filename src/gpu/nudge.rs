@@ -1,32 +1,19 @@
 //! Waiting for the GPU in a browser. Firefox looks whether a map or a submission is done only every 100 ms, and whenever something is
 //! submitted (bug 1870699): so while we wait, we submit nothing, again and again.
 //!
-//! How to let a moment pass is the event loop's affair: the surface for the browser says it, once, by [`set_pause`]. Natively waiting
-//! polls the device, and nothing here is needed.
+//! How to let a moment pass is the event loop's affair: [`super::Host::pause`]. Natively waiting polls the device, and nothing here is
+//! needed.
 
+use super::host::host;
 use super::oneshot::Receiver;
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Gives a future that is ready after a few milliseconds.
-pub type Pause = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
-thread_local! {
-    static PAUSE: Cell<Option<Pause>> = const { Cell::new(None) };
-}
-
-/// Says how to let a moment pass, for all devices of this thread.
-pub fn set_pause(pause: Pause) {
-    PAUSE.set(Some(pause));
-}
-
 /// What the device's callback sends; meanwhile the queue is nudged from time to time.
 pub(super) async fn receive<T>(queue: &wgpu::Queue, mut receiver: Receiver<T>) -> Option<T> {
-    let Some(pause) = PAUSE.get() else { return receiver.await };
     loop {
-        let mut moment = pause();
+        let Some(mut moment) = host().and_then(|host| host.pause()) else { return receiver.await };
         let first = poll_fn(|context| match Pin::new(&mut receiver).poll(context) {
             Poll::Ready(value) => Poll::Ready(Some(value)),
             Poll::Pending => moment.as_mut().poll(context).map(|()| None),
@@ -41,7 +28,9 @@ pub(super) async fn receive<T>(queue: &wgpu::Queue, mut receiver: Receiver<T>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::host::{Host, Moment, set_host};
     use crate::gpu::{AdapterPick, Gpu, oneshot};
+    use std::cell::Cell;
     use std::rc::Rc;
 
     thread_local! {
@@ -49,15 +38,19 @@ mod tests {
         static SENDER: Cell<Option<oneshot::Sender<u32>>> = const { Cell::new(None) };
     }
 
-    /// Ready at once; the third sends the value.
-    fn pause() -> Pin<Box<dyn Future<Output = ()>>> {
-        PAUSES.set(PAUSES.get() + 1);
-        if PAUSES.get() == 3
-            && let Some(sender) = SENDER.take()
-        {
-            sender.send(7);
+    struct Pausing;
+
+    impl Host for Pausing {
+        /// Ready at once; the third sends the value.
+        fn pause(&self) -> Option<Moment> {
+            PAUSES.set(PAUSES.get() + 1);
+            if PAUSES.get() == 3
+                && let Some(sender) = SENDER.take()
+            {
+                sender.send(7);
+            }
+            Some(Box::pin(async {}))
         }
-        Box::pin(async {})
     }
 
     #[test]
@@ -69,7 +62,7 @@ mod tests {
         let gpu = Rc::new(pollster::block_on(Gpu::open(AdapterPick::Any)).unwrap());
         let (sender, receiver) = oneshot::channel();
         SENDER.set(Some(sender));
-        set_pause(pause);
+        set_host(Rc::new(Pausing));
         assert_eq!(pollster::block_on(receive(&gpu.queue, receiver)), Some(7));
         assert_eq!(PAUSES.get(), 3);
         let (sender, receiver) = oneshot::channel::<u32>();

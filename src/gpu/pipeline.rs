@@ -2,7 +2,7 @@
 //! the shader: the two are compared without a GPU by `tests/shaders.rs`, and by the driver here.
 
 use super::fault::captured;
-use super::{Gpu, preprocess};
+use super::{Compiler, Gpu, preprocess, unchecked};
 use crate::error::Result;
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
 use crate::graph::{Access, Kernel, Step, Variant};
@@ -51,29 +51,16 @@ pub(super) async fn pipeline(gpu: &Gpu, kernel: &'static Kernel, variant: &Varia
     Ok(compiled)
 }
 
-#[cfg(not(target_arch = "wasm32"))]
-fn module(gpu: &Gpu, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-    if gpu.checked {
-        gpu.device.create_shader_module(descriptor)
-    } else {
-        super::unchecked::shader_module(&gpu.device, descriptor)
-    }
-}
-
-/// A browser checks every index, whatever is asked of it.
-#[cfg(target_arch = "wasm32")]
-fn module(gpu: &Gpu, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-    gpu.device.create_shader_module(descriptor)
-}
-
 async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Result<Pipeline> {
-    let text = preprocess(kernel, variant)?;
+    let text = preprocess(kernel, variant, Compiler::HERE)?;
     let device = &gpu.device;
     let label = format!("{} {variant}", kernel.name);
     let label = label.trim_end();
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
-    let module = module(gpu, wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(text.into()) });
+    let descriptor = wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(text.into()) };
+    let module =
+        if gpu.trusted { unchecked::trusted_module(device, descriptor) } else { device.create_shader_module(descriptor) };
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
         label: Some(label),
         entries: &layout_entries(kernel, variant),
@@ -88,7 +75,11 @@ async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Resul
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some("main"),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        // No kernel reads workgroup memory that it has not written.
+        compilation_options: wgpu::PipelineCompilationOptions {
+            zero_initialize_workgroup_memory: !gpu.trusted,
+            ..Default::default()
+        },
         cache: None,
     });
     let (validation, internal) = (validation.pop(), internal.pop());

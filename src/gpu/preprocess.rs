@@ -1,18 +1,49 @@
 //! From a shader file to the WGSL of one variant: `#import NAME`, `#ifdef FLAG`, `#ifndef FLAG`, `#else`, `#endif`, and the
 //! variant's constants as `const NAME = 5u;` on top. Any other line that starts with `#` is an error, and so is a flag that the
 //! kernel does not declare: a misspelt flag must not silently choose the other branch.
+//!
+//! In front of all stand the `enable` lines of what the variant needs. The compilers differ: naga takes subgroup operations without
+//! their line and refuses the line, browsers demand it; only naga knows cooperative matrices.
 
 use crate::error::{Error, Result};
-use crate::graph::{Kernel, Variant};
+use crate::graph::{Kernel, Need, Variant};
 use crate::kernel::SHARED;
 use std::fmt::Write;
+
+/// Who reads the WGSL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiler {
+    /// wgpu's own, natively.
+    Naga,
+    /// A browser's.
+    Browser,
+}
+
+impl Compiler {
+    /// The one behind the devices of this build.
+    pub const HERE: Self = if cfg!(target_arch = "wasm32") { Self::Browser } else { Self::Naga };
+
+    fn enable(self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::F16 => Some("enable f16;\n"),
+            Need::Subgroups => (self == Self::Browser).then_some("enable subgroups;\n"),
+            Need::Coop(_) => Some("enable wgpu_cooperative_matrix;\n"),
+            Need::PackedDot | Need::Invocations(_) | Need::WorkgroupBytes(_) => None,
+        }
+    }
+}
 
 /// The WGSL of one variant of a kernel.
 ///
 /// # Errors
 /// [`Error::Gpu`] with file and line, for a directive that is unknown, unpaired or misspelt.
-pub fn preprocess(kernel: &Kernel, variant: &Variant) -> Result<String> {
+pub fn preprocess(kernel: &Kernel, variant: &Variant, compiler: Compiler) -> Result<String> {
     let mut out = String::new();
+    for line in kernel.needs(variant).into_iter().filter_map(|need| compiler.enable(need)) {
+        if !out.contains(line) {
+            out.push_str(line);
+        }
+    }
     for (name, value) in &variant.consts {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "const {name} = {value}u;");
@@ -104,11 +135,12 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::Alternatives;
     use crate::kernel::glu::GLU;
 
     fn run(wgsl: &'static str, variant: &Variant) -> Result<String> {
         let kernel = Kernel { name: "test", wgsl, flags: &["A", "B"], ..GLU };
-        preprocess(&kernel, variant)
+        preprocess(&kernel, variant, Compiler::Naga)
     }
 
     #[test]
@@ -126,6 +158,18 @@ mod tests {
         let text = run("#import step\n#import step\n", &Variant::new().constant("WG", 64)).unwrap();
         assert!(text.starts_with("const WG = 64u;\n"));
         assert_eq!(text.matches("struct Step").count(), 1);
+    }
+
+    #[test]
+    fn what_a_variant_needs_is_enabled_first() {
+        let needs = &[("A", Need::Subgroups), ("B", Need::F16), ("A", Need::F16), ("B", Need::Invocations(512))];
+        let alternatives = Some(Alternatives { needs, of: |_, _| Vec::new() });
+        let kernel = Kernel { name: "test", wgsl: "end\n", flags: &["A", "B"], alternatives, ..GLU };
+        let text = |variant: Variant, compiler| preprocess(&kernel, &variant.constant("WG", 8), compiler).unwrap();
+        let both = Variant::new().flag("A").flag("B");
+        assert_eq!(text(Variant::new(), Compiler::Browser), "const WG = 8u;\nend\n");
+        assert_eq!(text(both.clone(), Compiler::Naga), "enable f16;\nconst WG = 8u;\nend\n");
+        assert_eq!(text(both, Compiler::Browser), "enable subgroups;\nenable f16;\nconst WG = 8u;\nend\n");
     }
 
     #[test]

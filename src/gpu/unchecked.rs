@@ -1,18 +1,20 @@
-//! The one place with `unsafe`: shader modules without the bounds checks that the compiler would add.
-//!
-//! On an H200 they are worth a factor of 1.8 in decoding. In a browser there is no such choice.
+//! The crate's only `unsafe`: two promises to wgpu, each with why it holds.
+#![allow(unsafe_code, reason = "wgpu takes these two promises by unsafe functions")]
 
-#![allow(
-    unsafe_code,
-    reason = "wgpu has no safe way to leave the checks out; this file is held under 80 lines by tests/layers.rs"
-)]
+/// Consent to wgpu's experimental features, of which only cooperative matrices are asked for.
+pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: wgpu asks for no invariant, but for the acknowledgement that the feature may have bugs in wgpu. The only experimental
+    // feature that `features.rs` requests is the cooperative matrix; a variant that uses it runs for a model only after its result
+    // equalled the twin's on the same adapter.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
 
-/// Compiles a kernel's shader without index and loop checks.
-pub(super) fn shader_module(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-    // SAFETY: an index of a kernel comes from its workgroup's number, from its params (fixed when the dispatch was recorded over
-    // windows whose lengths were checked there), from the step, from page tables and from token ids. The host writes these and
-    // checks each against the buffers' sizes first (`session::Model::replay`), and an id drawn on the device is below the
-    // vocabulary. Nothing read from a model file is an index. Loops end by the same numbers. Each kernel runs on all its cases
-    // between guard words, with the checks and without, on every adapter of the tests; with `Gpu::open_baseline` it runs with them.
+/// A module of one of the crate's own shaders, without the checks that wgpu adds against hostile ones: clamped indices in workgroup
+/// memory and in arrays, and a counter in every loop.
+pub(super) fn trusted_module(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+    // SAFETY: called with the text of `kernel::KERNELS` only, never with a user's. Their indices follow from workgroup and invocation
+    // ids, from params and step that this crate computes, and from page tables and token ids that are checked before they are
+    // written; every loop counts up to such a number. `tests/kernels.rs` runs every variant also with wgpu's checks in place and
+    // with guard words behind each buffer, and the results are the same.
     unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
 }

@@ -4,7 +4,7 @@
 //! Storage bindings of a shader have the index of their [`BindingDecl`] (0 to 7), `params` has binding 8, `step` binding 9,
 //! all in group 0. `tests/shaders.rs` compares the shader with the declaration, without a GPU.
 
-use super::{BufferId, Dispatch, Grid, Program, Step};
+use super::{Alternatives, BufferId, Program, Step};
 use std::fmt;
 
 /// Binding index of the uniform `params`.
@@ -147,31 +147,6 @@ pub struct Tolerance {
     pub max_abs: f64,
 }
 
-/// What an adapter can do beyond WebGPU's defaults, as far as kernels ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// Invocations of the smallest subgroup that the adapter may choose; 0: it has no subgroup operations.
-    pub subgroup: u32,
-    /// Bytes of workgroup memory.
-    pub workgroup_bytes: u32,
-}
-
-impl Features {
-    /// WebGPU's default limits and no optional feature.
-    pub const BASELINE: Self = Self { subgroup: 0, workgroup_bytes: 16 << 10 };
-}
-
-/// Another kernel for a dispatch's bindings and params, for adapters with more than the baseline.
-#[derive(Clone, Copy, Debug)]
-pub struct Alternative {
-    /// The kernel: same bindings, same params, same twin.
-    pub kernel: &'static Kernel,
-    /// Its variant and grid for a dispatch, if it can do that one on such an adapter.
-    pub plan: fn(&Dispatch, &Features) -> Option<(Variant, Grid)>,
-    /// A small input for that variant, as a dispatch like this one would give it: what the variant is checked on before it is used.
-    pub probe: fn(&Dispatch, &Variant) -> Case,
-}
-
 /// A kernel's declaration, twin and cases.
 #[derive(Debug)]
 pub struct Kernel {
@@ -193,12 +168,10 @@ pub struct Kernel {
     pub twin: fn(&mut Args<'_>),
     /// Quicker CPU code for the CPU device, checked against the twin.
     pub fast: Option<fn(&mut Args<'_>)>,
+    /// Other variants for devices that have more than the baseline, each checked against the twin there.
+    pub alternatives: Option<Alternatives>,
     /// Inputs on which shader, `fast` and twin are compared.
     pub cases: fn() -> Vec<Case>,
-    /// Kernels that may take its place, the best first.
-    pub alternatives: &'static [Alternative],
-    /// Whether an adapter can run a variant; [`None`]: every adapter runs all of them.
-    pub fits: Option<fn(&Variant, &Features) -> bool>,
 }
 
 impl Kernel {
@@ -213,11 +186,6 @@ impl Kernel {
         variant: &'a Variant,
     ) -> impl Iterator<Item = (u32, &'static BindingDecl)> + use<'a> {
         (0u32..).zip(self.bindings.iter()).filter(|(_, declaration)| declaration.active(variant))
-    }
-
-    /// Whether an adapter can run a variant.
-    pub fn runs_on(&self, variant: &Variant, features: &Features) -> bool {
-        self.fits.is_none_or(|fits| fits(variant, features))
     }
 
     pub(super) fn check_variant(&self, variant: &Variant) {

@@ -6,12 +6,14 @@
 //!
 //! Knows nothing of wgpu, files or models.
 
+pub mod alternatives;
 pub mod compare;
 pub mod contract;
 pub mod cpu;
 pub mod liveness;
 
-pub use contract::{Access, Alternative, Args, BindingDecl, Case, Compare, Elem, Expect, Features, Kernel, Tolerance, Variant};
+pub use alternatives::{Alternative, Alternatives, CoopScalar, CoopShape, Features, Need};
+pub use contract::{Access, Args, BindingDecl, Case, Compare, Elem, Expect, Kernel, Tolerance, Variant};
 
 /// Index of a buffer in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,7 +97,7 @@ impl Step {
 }
 
 /// Number of workgroups on one axis; some follow the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// Always this many.
     Fixed(u32),
@@ -120,7 +122,7 @@ impl Extent {
 }
 
 /// Workgroups on x, y, z.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid(pub [Extent; 3]);
 
 impl Grid {
@@ -165,17 +167,6 @@ pub struct Dispatch {
     pub grid: Grid,
     /// Skipped in a replay that wants no logits (all prefill chunks but the last).
     pub only_for_logits: bool,
-}
-
-impl Dispatch {
-    /// A param by name.
-    ///
-    /// # Panics
-    /// When the kernel declares no such param.
-    pub fn param(&self, name: &str) -> u32 {
-        let ix = self.kernel.params.iter().position(|known| *known == name);
-        self.params[ix.unwrap_or_else(|| unreachable!("{}: param {name} is not declared", self.kernel.name))]
-    }
 }
 
 /// Dispatches in order. Each sees what the earlier ones wrote.

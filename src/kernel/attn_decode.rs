@@ -52,9 +52,8 @@ pub static ATTN_DECODE: Kernel = Kernel {
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// A page's sum has up to 64 terms p·v up to 2, each off by the δ of its score as in `attn_prefill`, 5e-6: 6e-4 if all were off the

@@ -24,9 +24,8 @@ pub static ATTN_MERGE: Kernel = Kernel {
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Sums of up to 32 terms, two exponentials, a norm and a gate, of numbers up to 8.

@@ -27,9 +27,8 @@ pub static ATTN_PREFILL: Kernel = Kernel {
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// o is a mean of values up to 2, so it moves by 2·δ when the scores move by δ: an f32 dot product of up to 128 terms, a rounded

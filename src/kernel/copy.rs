@@ -17,9 +17,8 @@ pub static COPY: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Records it for all of `x`, whose words are a multiple of four; `y` has as many.

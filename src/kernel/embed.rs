@@ -25,9 +25,8 @@ pub static EMBED: Kernel = Kernel {
     consts: &["WG"],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 const WG: u32 = 64;

@@ -23,9 +23,8 @@ pub static FORGET_GATE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, or none at all (Λ stays what it is).

@@ -21,9 +21,8 @@ pub static FORGET_SUM: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// What the layer's authors add to the gate before its logarithm.

@@ -18,9 +18,8 @@ pub static GLU: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Two exponentials and a product: 4 roundings.

@@ -26,9 +26,8 @@ pub static KV_APPEND: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Records it; `k` and `v` are `[tokens, kv_width]` inside rows of one buffer or of two.

@@ -28,9 +28,8 @@ pub static MATMUL: Kernel = Kernel {
     consts: &["TILE"],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// One sum of k ≤ 1280 terms in f32, one after the other: a relative error of about √k · 6e-8 = 2e-6 of the largest partial sum.

@@ -6,7 +6,7 @@
 use super::dot::{self, Matrix};
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::parallel;
-use crate::graph::{Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
+use crate::graph::{Alternatives, Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 
 pub(super) mod cases;
 
@@ -22,6 +22,17 @@ pub(super) const BINDINGS: &[BindingDecl] = &[
 pub(super) const PARAMS: &[&str] = &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"];
 pub(super) const FLAGS: &[&str] =
     &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]);
+/// [`FLAGS`] and the one of the alternative.
+pub(super) const SUB_FLAGS: &[&str] = &layout::flags::<{ N_FLAGS + 8 }>(&[
+    "NORM",
+    "GATES",
+    "BIAS",
+    "RESIDUAL",
+    "GLU",
+    "SIGMOID",
+    "LAST_ROW",
+    super::matvec_sub::SUBGROUPS,
+]);
 
 /// `data, scales: [n_rows, k]` and `x: [k]` (the last row of `[tokens, k]` with `LAST_ROW`) to n_rows words of `y`, or half of
 /// them with `GLU`.
@@ -35,9 +46,8 @@ pub static MATVEC: Kernel = Kernel {
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
+    alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers }),
     cases: cases::cases,
-    alternatives: &[super::matvec_sub::ALTERNATIVE],
-    fits: None,
 };
 
 const WG: u32 = 64;

@@ -57,7 +57,6 @@ pub static KERNELS: &[&Kernel] = &[
     &kv_append::KV_APPEND,
     &matmul::MATMUL,
     &matvec::MATVEC,
-    &matvec_sub::MATVEC_SUB,
     &output_gate::OUTPUT_GATE,
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
@@ -66,6 +65,9 @@ pub static KERNELS: &[&Kernel] = &[
     &ternary_matmul::TERNARY_MATMUL,
     &token_shift::TOKEN_SHIFT,
 ];
+
+/// Kernels that take the place of others where the adapter allows it: each has the cases of the one it stands for.
+pub static ALTERNATIVE_KERNELS: &[&Kernel] = &[&matvec_sub::MATVEC_SUB];
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[

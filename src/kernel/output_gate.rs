@@ -15,9 +15,8 @@ pub static OUTPUT_GATE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// An exponential, a division and two products, of numbers up to 4.

@@ -20,9 +20,8 @@ pub static QUANTIZE_ROWS: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// A quotient off by 2.5 units of 2^-24.

@@ -19,9 +19,8 @@ pub static ROPE: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// Two products and a sum, of numbers up to 2.

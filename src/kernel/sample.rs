@@ -30,9 +30,8 @@ pub static SAMPLE: Kernel = Kernel {
     consts: &["WG"],
     twin,
     fast: None,
+    alternatives: None,
     cases: cases::cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// WebGPU's default largest workgroup.

@@ -26,9 +26,8 @@ pub static TERNARY_MATMUL: Kernel = Kernel {
     consts: &[],
     twin,
     fast: Some(fast),
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// An exact sum below 2^24, two roundings of its scale: a relative error of 1.2e-7, of values up to about 20.

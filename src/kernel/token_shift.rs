@@ -22,9 +22,8 @@ pub static TOKEN_SHIFT: Kernel = Kernel {
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 /// A sigmoid (an exponential and a division: 1e-6 relative at most) and three roundings, of numbers up to 2.

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, harness};
-use crate::graph::Case;
 use crate::graph::compare::Deviation;
 use crate::kernel::KERNELS;
 
@@ -13,6 +12,8 @@ pub struct Checked {
     pub kernel: &'static str,
     /// The case.
     pub case: String,
+    /// The kernel's alternative, if it was not the recorded variant that ran.
+    pub variant: Option<String>,
     /// One per compared buffer, or why the case could not run.
     pub outcome: Result<Vec<Deviation>>,
 }
@@ -24,23 +25,28 @@ impl Checked {
     }
 }
 
-/// Runs every case of every kernel on a GPU and compares with the twins; `seen` is called after each case.
+/// Runs every case of every kernel on a GPU, then in every other way that the device offers, and compares with the twins; `seen` is
+/// called after each.
 ///
 /// # Errors
 /// [`Error::DeviceLost`]: nothing more can be learned. A case that fails in another way is reported as such and the rest goes on.
 pub async fn check(gpu: &Gpu, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
     let mut all = Vec::new();
     for kernel in KERNELS {
-        let runs = |case: &Case| {
-            let mut dispatches = case.program.graphs.iter().flat_map(|graph| &graph.dispatches);
-            dispatches.all(|dispatch| dispatch.kernel.runs_on(&dispatch.variant, &gpu.features()))
-        };
-        for case in (kernel.cases)().into_iter().filter(runs) {
-            let outcome = harness::check_case(gpu, kernel, &case).await;
+        let cases = (kernel.cases)();
+        let recorded = cases.iter().map(|case| (case, None));
+        let others =
+            cases.iter().flat_map(|case| harness::alternatives(gpu, kernel, case).into_iter().map(move |way| (case, Some(way))));
+        for (case, way) in recorded.chain(others) {
+            let outcome = match &way {
+                None => harness::check_case(gpu, kernel, case).await,
+                Some((_, program)) => harness::check_alternative(gpu, kernel, case, program).await,
+            };
             if let Err(Error::DeviceLost(why)) = outcome {
                 return Err(Error::DeviceLost(format!("{}, case {}: {why}", kernel.name, case.name)));
             }
-            let checked = Checked { kernel: kernel.name, case: case.name, outcome };
+            let variant = way.map(|(alternative, _)| alternative.label());
+            let checked = Checked { kernel: kernel.name, case: case.name.clone(), variant, outcome };
             seen(&checked);
             all.push(checked);
         }

@@ -33,12 +33,12 @@ pub enum Opened {
 }
 
 impl Opened {
-    /// Opens the device of a choice; with `baseline`, a GPU with WebGPU's default limits and no optional feature.
+    /// Opens the device of a choice; a GPU with all it has, or with no more than WebGPU's `baseline`.
     ///
     /// # Errors
     /// [`Error::NoGpu`] when a GPU was asked for and none can be had.
     pub async fn open(choice: DeviceChoice, baseline: bool) -> Result<Self> {
-        let gpu = |pick| async move { if baseline { Gpu::open_baseline(pick).await } else { Gpu::open(pick).await } };
+        let gpu = async |pick| if baseline { Gpu::open(pick).await } else { Gpu::open_equipped(pick).await };
         match choice {
             DeviceChoice::Cpu => Ok(Self::Cpu { fast: true, note: None }),
             DeviceChoice::Twin => Ok(Self::Cpu { fast: false, note: None }),
@@ -51,13 +51,25 @@ impl Opened {
         }
     }
 
-    /// Gives a program its buffers (and, on a GPU, its pipelines).
+    /// Gives a program its buffers (and, on a GPU, its pipelines). `step_of` gives a step that is typical of a graph: by it a GPU
+    /// chooses among the ways to run a dispatch.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`].
-    pub async fn hold(self, program: &Program) -> Result<Device> {
+    pub async fn hold(self, program: &Program, step_of: &dyn Fn(GraphId) -> Step) -> Result<Device> {
         match self {
-            Self::Gpu(gpu) => Ok(Device::Gpu(Box::new(gpu::Executor::new(gpu, program).await?))),
+            Self::Gpu(gpu) => {
+                let chosen = gpu::tune::choose(&gpu, program, step_of).await?;
+                let executor = match gpu::Executor::new(gpu.clone(), &chosen).await {
+                    // A variant whose case ran may yet be refused with the model's constants.
+                    Err(Error::Gpu { place, message }) => {
+                        gpu.note(format!("every kernel runs in its baseline variant: {place}: {message}"));
+                        gpu::Executor::new(gpu, program).await?
+                    }
+                    executor => executor?,
+                };
+                Ok(Device::Gpu(Box::new(executor)))
+            }
             Self::Cpu { fast, .. } => Ok(Device::Cpu(cpu::Executor::new(program, fast))),
         }
     }

@@ -69,7 +69,7 @@ impl ForgettingAttentionLayer {
         let graph = network.record(&mut program);
         let opened = Opened::open(options.device, false).await?;
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let mut device = opened.hold(&program).await?;
+        let mut device = opened.hold(&program, &|_| Step { n_tokens: shape.max_tokens as u32, ..Step::default() }).await?;
         for (matrix, weights) in network.matrices.iter().zip(layer.matrices()) {
             device.write(matrix.data(), 0, &words_of(weights, d));
         }

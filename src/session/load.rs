@@ -5,7 +5,7 @@ use super::device::{Device, DeviceChoice, Opened};
 use super::model::{Graphs, Model};
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Quant, TensorType, to_f32};
-use crate::graph::Program;
+use crate::graph::{Program, Step};
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
 use crate::kernel::sample::MAX_VOCAB;
@@ -32,8 +32,6 @@ pub enum KvType {
 pub struct LoadOptions {
     /// Where it runs.
     pub device: DeviceChoice,
-    /// On a GPU: WebGPU's default limits, no optional feature and checked shaders, as in a plain browser.
-    pub baseline: bool,
     /// Tokens that a session can hold; `None`: what the model states, else [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// Element type of the KV cache.
@@ -42,6 +40,8 @@ pub struct LoadOptions {
     pub scores: bool,
     /// Tokens of a prefill replay at most; `None`: [`DEFAULT_CHUNK`], on a GPU in hardware [`DEFAULT_GPU_CHUNK`].
     pub chunk: Option<usize>,
+    /// Whether a GPU is opened with no more than WebGPU's default limits and no feature.
+    pub baseline: bool,
 }
 
 /// Context of a model that states none.
@@ -114,7 +114,9 @@ impl Model {
         };
 
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let mut device = opened.hold(&program).await?;
+        let (one, many) = typical_steps(&config, context, chunk);
+        let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
+        let mut device = opened.hold(&program, &step_of).await?;
         stream(&mut checkpoint, &moves, &mut device, progress).await?;
         for (buffer, at, numbers) in network.constants() {
             device.write(buffer, at, bytemuck::cast_slice(&numbers));
@@ -140,6 +142,13 @@ impl Model {
         model.warm_up().await?;
         Ok(model)
     }
+}
+
+/// The steps of a token and of a chunk some way into a text.
+fn typical_steps(config: &Config, context: usize, chunk: usize) -> (Step, Step) {
+    let mut pages = Pages::new(config, context.div_ceil(PAGE), chunk);
+    pages.advance((context - chunk).min(1024));
+    (pages.step(1), pages.step(chunk))
 }
 
 /// The chunk of a caller who names none: as many tokens as pay on the device, and whose scores fit in a binding.

@@ -8,23 +8,23 @@ use kitfox::gpu::{AdapterPick, Gpu, adapters};
 /// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless [`gpu_expected`] says that
 /// there is none: then the list is empty.
 pub fn gpus() -> Vec<Gpu> {
-    open_all(|name| pollster::block_on(Gpu::open(AdapterPick::Named(name))))
+    opened(|pick| pollster::block_on(Gpu::open(pick)))
 }
 
-/// The same with WebGPU's default limits and no feature.
-pub fn baseline_gpus() -> Vec<Gpu> {
-    open_all(|name| pollster::block_on(Gpu::open_baseline(AdapterPick::Named(name))))
+/// Like [`gpus`], with all features and limits that the adapters have.
+pub fn equipped_gpus() -> Vec<Gpu> {
+    opened(|pick| pollster::block_on(Gpu::open_equipped(pick)))
 }
 
-fn open_all(open: impl Fn(String) -> kitfox::Result<Gpu>) -> Vec<Gpu> {
+fn opened(open: impl Fn(AdapterPick) -> kitfox::Result<Gpu>) -> Vec<Gpu> {
     if !gpu_expected() {
         return Vec::new();
     }
     let found = pollster::block_on(adapters());
     assert!(!found.is_empty(), "no adapter: install a driver (Mesa's lavapipe will do), or set KITFOX_NO_GPU=1");
     let named = |name: String| {
-        let gpu = open(name).unwrap_or_else(|error| panic!("{error}"));
-        println!("on {:?}", gpu.info());
+        let gpu = open(AdapterPick::Named(name)).unwrap_or_else(|error| panic!("{error}"));
+        println!("on {:?} with {:?}", gpu.info(), gpu.features());
         gpu
     };
     found.into_iter().map(|info| named(info.name)).collect()

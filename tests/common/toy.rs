@@ -5,6 +5,9 @@ use kitfox::graph::{
 };
 use kitfox::kernel::inputs;
 
+/// The toy's bindings.
+pub const BINDINGS: &[BindingDecl] = &[BindingDecl::read("a", Elem::F32), BindingDecl::write("y", Elem::F32)];
+
 /// y[t, i] = a[t, i] · a[t, width + i] for the step's tokens.
 pub static TOY: Kernel = Kernel {
     name: "toy",
@@ -23,16 +26,15 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   y[t * params.width + i] = a[row + i] * a[row + params.width + i];
 }
 ",
-    bindings: &[BindingDecl::read("a", Elem::F32), BindingDecl::write("y", Elem::F32)],
+    bindings: BINDINGS,
     params: &["width"],
     uses_step: true,
     flags: &[],
     consts: &[],
     twin,
     fast: None,
+    alternatives: None,
     cases,
-    alternatives: &[],
-    fits: None,
 };
 
 fn twin(args: &mut Args<'_>) {

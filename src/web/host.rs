@@ -1,0 +1,68 @@
+//! What a browser's event loop and its WebGPU do for the gpu room.
+
+use super::set;
+use crate::gpu::{Asking, Host, Moment};
+use js_sys::{Array, Function, Object, Promise, Proxy, Reflect};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+
+/// The page or worker that this module runs in.
+pub struct Browser;
+
+impl Host for Browser {
+    /// A few milliseconds of the event loop.
+    fn pause(&self) -> Option<Moment> {
+        let timer = Promise::new(&mut |resolve, _| {
+            let set_timeout = Reflect::get(&js_sys::global(), &"setTimeout".into());
+            let set = set_timeout
+                .and_then(|set| set.dyn_into::<Function>())
+                .and_then(|set| set.call2(&JsValue::NULL, &resolve, &2.into()));
+            set.unwrap_or_else(|_| unreachable!("every page and worker has setTimeout"));
+        });
+        Some(Box::pin(async move {
+            // A timer does not fail.
+            let _ = JsFuture::from(timer).await;
+        }))
+    }
+
+    /// wgpu builds the descriptor of `requestDevice` from its own features only. So while it does, a proxy stands for that method of
+    /// every adapter, and adds the feature where the adapter has it.
+    fn ask_for(&self, feature: &'static str) -> Option<Asking> {
+        let adapters = get(&get(&js_sys::global(), "GPUAdapter")?, "prototype")?;
+        let original = get(&adapters, METHOD)?;
+        // The trap of a proxy is told `this`, which a closure is not.
+        let apply = Closure::<dyn Fn(Function, JsValue, Array) -> Result<JsValue, JsValue>>::new(
+            move |method: Function, adapter: JsValue, arguments: Array| {
+                add_feature(&adapter, &arguments.get(0), feature);
+                Reflect::apply(&method, &adapter, &arguments)
+            },
+        );
+        let handler = Object::new();
+        set(&handler, "apply", apply.as_ref().clone());
+        let proxy = Proxy::new(&original, &handler);
+        let done = Reflect::set(&adapters, &METHOD.into(), &proxy);
+        done.ok().filter(|done| *done)?;
+        Some(Asking::until(move || {
+            // It could be replaced, so it can be put back.
+            let _ = Reflect::set(&adapters, &METHOD.into(), &original);
+            drop(apply);
+        }))
+    }
+}
+
+const METHOD: &str = "requestDevice";
+
+/// Names the feature in a device descriptor, if the adapter has it.
+fn add_feature(adapter: &JsValue, descriptor: &JsValue, feature: &str) {
+    let has = |features: JsValue| get(&features, "has")?.dyn_into::<Function>().ok()?.call1(&features, &feature.into()).ok();
+    if get(adapter, "features").and_then(has).is_some_and(|has| has.is_truthy())
+        && let Some(wanted) = get(descriptor, "requiredFeatures").and_then(|wanted| wanted.dyn_into::<Array>().ok())
+    {
+        wanted.push(&feature.into());
+    }
+}
+
+/// A property that is there.
+fn get(object: &JsValue, name: &str) -> Option<JsValue> {
+    Reflect::get(object, &name.into()).ok().filter(|value| !value.is_undefined())
+}

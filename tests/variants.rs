@@ -1,0 +1,149 @@
+//! The choice among the ways to run a dispatch: what disagrees with its twin or does not compile is passed over and told, and what
+//! was found out is found out once.
+
+mod common;
+#[path = "common/toy.rs"]
+mod toy;
+
+use kitfox::gpu::{Host, set_host, tune};
+use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, Kernel, Need, Program, Step};
+use pollster::block_on;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use toy::{BINDINGS, TOY};
+
+/// The toy, which also offers a variant that does not compile, one that gives other numbers, one that needs what no device has, and
+/// one that is right.
+static VARIED: Kernel = Kernel {
+    name: "varied",
+    wgsl: "// y[t, i] = a[t, i] · a[t, width + i]
+@group(0) @binding(0) var<storage, read> a: array<f32>; // [tokens, 2·width]
+@group(0) @binding(1) var<storage, read_write> y: array<f32>; // [tokens, width]
+struct Params { width: u32 }
+@group(0) @binding(8) var<uniform> params: Params;
+#import step
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  let i = id.x;
+  let t = id.y;
+  if (i >= params.width || t >= step.n_tokens) { return; }
+  let row = t * 2u * params.width;
+  var product = a[row + i] * a[row + params.width + i];
+#ifdef BROKEN
+  product = nothing;
+#endif
+#ifdef WRONG
+  product *= 1.001;
+#endif
+#ifdef RIGHT
+  product = a[row + params.width + i] * a[row + i];
+#endif
+  y[t * params.width + i] = product;
+}
+",
+    bindings: BINDINGS,
+    params: &["width"],
+    uses_step: true,
+    flags: &["BROKEN", "WRONG", "ABSENT", "RIGHT"],
+    consts: &[],
+    twin: |args| (TOY.twin)(args),
+    fast: None,
+    alternatives: Some(Alternatives { needs: &[("ABSENT", Need::Invocations(u32::MAX))], of: offered }),
+    cases: || vec![toy::case(&VARIED)],
+};
+
+fn offered(dispatch: &Dispatch, _: &Features) -> Vec<Alternative> {
+    let flags = ["BROKEN", "ABSENT", "WRONG", "RIGHT"].into_iter();
+    flags
+        .map(|flag| Alternative { kernel: dispatch.kernel, variant: dispatch.variant.clone().flag(flag), grid: dispatch.grid })
+        .collect()
+}
+
+fn step() -> Step {
+    Step { n_tokens: 2, ..Step::default() }
+}
+
+fn flags(program: &Program) -> Vec<&'static str> {
+    program.graphs[0].dispatches[0].variant.flags.clone()
+}
+
+#[derive(Default)]
+struct Memory {
+    kept: RefCell<HashMap<String, String>>,
+    n_writes: RefCell<usize>,
+}
+
+impl Host for Memory {
+    fn recall(&self, key: &str) -> Option<String> {
+        self.kept.borrow().get(key).cloned()
+    }
+
+    fn remember(&self, key: &str, words: &str) -> bool {
+        *self.n_writes.borrow_mut() += 1;
+        self.kept.borrow_mut().insert(key.to_owned(), words.to_owned());
+        true
+    }
+}
+
+fn the_case() -> Case {
+    toy::case(&VARIED)
+}
+
+#[test]
+fn only_what_agrees_with_the_twin_is_taken_and_the_rest_is_told() {
+    for gpu in common::equipped_gpus() {
+        // No host keeps anything: the kernel's order decides, and nothing is measured.
+        let chosen = block_on(tune::choose(&gpu, &the_case().program, &|_| step())).unwrap();
+        assert_eq!(flags(&chosen), ["RIGHT"]);
+        let notes = gpu.notes().join("\n");
+        assert!(notes.contains("varied [BROKEN] is not used: ") && notes.contains("nothing"), "{notes}");
+        assert!(notes.contains("varied [WRONG] is not used: two of three tokens: y: nmse"), "{notes}");
+        assert!(!notes.contains("ABSENT") && !notes.contains("RIGHT"), "{notes}");
+    }
+}
+
+#[test]
+fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
+    let memory = Rc::new(Memory::default());
+    set_host(Rc::clone(&memory) as Rc<dyn Host>);
+    for gpu in common::equipped_gpus() {
+        memory.kept.borrow_mut().clear();
+        let program = the_case().program;
+        let first = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        let (n_writes, n_notes) = (*memory.n_writes.borrow(), gpu.notes().len());
+        assert_eq!((memory.kept.borrow().len(), n_notes), (1, 2));
+        let again = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        assert_eq!(flags(&again), flags(&first));
+        assert_eq!(*memory.n_writes.borrow(), n_writes, "nothing new");
+        assert_eq!(gpu.notes().len(), n_notes, "a note is told once");
+
+        // A choice that was kept decides, whatever the order says.
+        for (taken, want) in [("RIGHT", &["RIGHT"][..]), ("", &[])] {
+            for words in memory.kept.borrow_mut().values_mut() {
+                let mut known: serde_json::Value = serde_json::from_str(words).unwrap();
+                let choices = known["choices"].as_object_mut().unwrap();
+                choices.values_mut().for_each(|choice| *choice = taken.into());
+                *words = known.to_string();
+            }
+            let chosen = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+            assert_eq!(flags(&chosen), want);
+        }
+        // Words that mean nothing are forgotten.
+        memory.kept.borrow_mut().values_mut().for_each(|words| words.truncate(20));
+        block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        assert!(*memory.n_writes.borrow() > n_writes);
+    }
+}
+
+#[test]
+fn a_device_with_the_baseline_only_takes_what_was_recorded() {
+    for gpu in common::gpus() {
+        let mut program = the_case().program;
+        let rms_norm = kitfox::kernel::KERNELS.iter().find(|kernel| kernel.name == "rms_norm").unwrap();
+        program.graphs = (rms_norm.cases)()[0].program.graphs.clone();
+        let chosen = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        assert!(!flags(&chosen).contains(&"SUBGROUPS"));
+        assert_eq!(gpu.notes(), Vec::<String>::new());
+    }
+}
