@@ -68,7 +68,8 @@ pub fn golden(case: &str) -> Golden {
 
 /// Loads a case with an exact cache.
 pub fn load(case: &str, device: DeviceChoice, chunk: usize) -> Model {
-    let options = LoadOptions { device, kv: KvType::F32, scores: true, chunk: Some(chunk), context: Some(256), ..LoadOptions::default() };
+    let options =
+        LoadOptions { device, kv: KvType::F32, scores: true, chunk: Some(chunk), context: Some(256), ..LoadOptions::default() };
     pollster::block_on(async {
         let checkpoint = kitfox::format::open(&directory(case)).await.unwrap();
         Model::load(checkpoint, options, &mut |_| Ok(())).await.unwrap()
