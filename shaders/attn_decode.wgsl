@@ -12,7 +12,7 @@
 @group(0) @binding(2) var<storage, read_write> k_pages: array<vec4<u32>>; // [pages, 64, ROW]
 @group(0) @binding(3) var<storage, read_write> v_pages: array<vec4<u32>>; // [pages, 64, ROW]
 @group(0) @binding(4) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, group, 64]
-@group(0) @binding(5) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads]
+@group(0) @binding(5) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads], then first live pages
 #ifdef SHIFT
 @group(0) @binding(6) var<storage, read_write> shift_rows: array<f32>; // [slots, 2 (k, v), kv_heads · head_dim]
 #endif
@@ -34,6 +34,7 @@ struct Params {
   f_bias: u32,
   rope: u32,
   window: u32,  // keys that a query sees
+  live: u32,    // word of page_table: first live pages
   scale: f32,
   qk_eps: f32,
 }
@@ -42,6 +43,9 @@ struct Params {
 #import fixed
 #import pages
 #import lam_pages
+#ifdef PRUNE
+#import live_pages
+#endif
 #import rows
 
 const INVOCATIONS = PAGE;
@@ -160,8 +164,16 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   let split = group.y;
   let kv_head = head / params.group;
   let pages = step.pos / PAGE + 1u;
-  let first = min(step.first_page + split * step.pages_per_split, pages);
-  let end = min(first + step.pages_per_split, pages);
+#ifdef PRUNE
+  // The live pages are shared evenly; splits behind the last of them have none.
+  let oldest_page = max(step.first_page, first_live(kv_head));
+  let share = (pages - oldest_page + step.n_splits - 1u) / step.n_splits;
+#else
+  let oldest_page = step.first_page;
+  let share = step.pages_per_split;
+#endif
+  let first = min(oldest_page + split * share, pages);
+  let end = min(first + share, pages);
   let newest = first < end && end == pages;
   let oldest = step.pos + 1u - min(step.pos + 1u, params.window); // the first key in the window
 

@@ -1,18 +1,41 @@
 // o = Σ_s w_s·sum_s / Σ_s w_s·total_s, w_s = exp(top_s − highest); then o ← norm(o) (OUT_NORM), then o ← o·gate
-// One workgroup a head. An invocation takes a channel of every PARTS-th split, all loads at once; workgroup memory joins the parts.
+// One workgroup a head, and with PRUNE one a key head behind them, which says what later tokens will see. An invocation takes a channel of every PARTS-th split, all loads at once; workgroup memory joins the parts.
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>; // [heads, MAX_SPLITS, 2 + head_dim]: top, Σ p, Σ p·v
 #ifdef GATE
 @group(0) @binding(1) var<storage, read> proj: array<f32>; // [stride]
 #endif
-#ifdef OUT_NORM
-@group(0) @binding(2) var<storage, read> vectors: array<f32>; // out_norm [heads · head_dim] at params.out_norm
+#ifdef VECTORS
+@group(0) @binding(2) var<storage, read> vectors: array<f32>; // out_norm [heads · head_dim] at params.out_norm, τ [heads] at params.prune
 #endif
 @group(0) @binding(3) var<storage, read_write> o: array<f32>; // [heads · head_dim]
+#ifdef PRUNE
+@group(0) @binding(4) var<storage, read_write> lam_pages: array<vec2<u32>>; // [pages, group, 64], then ends [pages, group]
+@group(0) @binding(5) var<storage, read_write> page_table: array<u32>; // [max_pages, layers, kv_heads], then first live pages
+#endif
 
-struct Params { gate: u32, out_norm: u32, eps: f32 }
+struct Params {
+  gate: u32,
+  out_norm: u32,
+  eps: f32,
+  n_kv_heads: u32,
+  n_layers: u32,
+  layer: u32,
+  group: u32, // query heads that share a key head
+  live: u32,
+  ends: u32,
+  prune: u32,
+}
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
+#ifdef PRUNE
+#import fixed
+#import pages
+#import lam_pages
+#import live_pages
+#import page_ends
+#import prune
+#endif
 
 const INVOCATIONS = 256u;
 const PARTS = INVOCATIONS / HEAD_DIM;
@@ -28,6 +51,13 @@ var<workgroup> merged: array<f32, HEAD_DIM>;
 @compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
   let head = group.x;
+#ifdef PRUNE
+  let n_heads = params.n_kv_heads * params.group;
+  if (head >= n_heads) {
+    prune(head - n_heads, lane);
+    return;
+  }
+#endif
   let start = head * MAX_SPLITS * ROW;
   let last = step.n_splits - 1u;
   let channel = lane % HEAD_DIM;

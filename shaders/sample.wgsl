@@ -99,12 +99,12 @@ fn bound(stage: u32, total: vec2<u32>) -> vec2<u32> {
   return part_of(total, philox(step.pos + step.n_tokens - options[O_FIRST], options[O_SEED_HIGH], options[O_SEED_LOW]), true); // more than u of all
 }
 
-// The keys of four candidates, 0 (no key of a number) past the end.
-fn keys_at(i: u32) -> vec4<u32> {
+// The keys of four candidates, `outside` past the end (0: no key of a number).
+fn keys_at(i: u32, outside: u32) -> vec4<u32> {
   let at = vec4<u32>(i, i + WG, i + 2u * WG, i + 3u * WG);
   let inside = min(at, vec4<u32>(params.vocab - 1u));
   let four = vec4<f32>(logits[inside.x], logits[inside.y], logits[inside.z], logits[inside.w]);
-  return select(vec4<u32>(), keys_of(bitcast<vec4<u32>>(four)), at < vec4<u32>(params.vocab));
+  return select(vec4<u32>(outside), keys_of(bitcast<vec4<u32>>(four)), at < vec4<u32>(params.vocab));
 }
 
 fn penalise() {
@@ -142,17 +142,14 @@ fn penalise() {
 fn look() {
   var high = vec4<u32>(0u);
   var low = vec4<u32>(0xffffffffu);
-  let last = vec4<u32>(params.vocab - 1u); // past the end it is looked at again
   for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
     var ahead: array<vec4<u32>, AHEAD>;
+    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG, 0x80000000u); }
     for (var n = 0u; n < AHEAD; n += 1u) {
-      let at = min(vec4<u32>(first + 4u * n * WG) + vec4<u32>(0u, WG, 2u * WG, 3u * WG), last);
-      ahead[n] = bitcast<vec4<u32>>(vec4<f32>(logits[at.x], logits[at.y], logits[at.z], logits[at.w]));
-    }
-    for (var n = 0u; n < AHEAD; n += 1u) {
-      let keys = keys_of(ahead[n]);
-      high = max(high, keys);
-      low = min(low, keys);
+      // Past the end are zeros: no bad numbers, and none of anybody's best.
+      let inside = vec4<u32>(first + 4u * n * WG) + vec4<u32>(0u, WG, 2u * WG, 3u * WG) < vec4<u32>(params.vocab);
+      high = max(high, select(vec4<u32>(0u), ahead[n], inside));
+      low = min(low, ahead[n]);
     }
   }
   let top = max(max(high.x, high.y), max(high.z, high.w));
@@ -194,7 +191,7 @@ fn find_bad() {
 // The first id of the best.
 fn find_best() {
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i);
+    let keys = keys_at(i, 0u);
     for (var j = 0u; j < 4u; j += 1u) {
       if (keys[j] == best_key) { atomicMin(&best_id, i + j * WG); }
     }
@@ -205,7 +202,7 @@ fn find_best() {
 fn size_bins() {
   var least = 0xffffffffu;
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i);
+    let keys = keys_at(i, 0u);
     for (var j = 0u; j < 4u; j += 1u) { least = min(least, select(keys[j], 0xffffffffu, keys[j] == 0u)); }
   }
   atomicMin(&least_key, least);
@@ -222,7 +219,7 @@ fn bin_all(stage: u32, level: u32) {
   }
   workgroupBarrier();
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i);
+    let keys = keys_at(i, 0u);
     for (var j = 0u; j < 4u; j += 1u) {
       let id = i + j * WG;
       if (is_left(keys[j], id) && in_window(keys[j], id)) {
@@ -279,7 +276,7 @@ fn list_window(least: u32) {
   workgroupBarrier();
   for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
     var ahead: array<vec4<u32>, AHEAD>;
-    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG); }
+    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG, 0u); }
     for (var n = 0u; n < AHEAD; n += 1u) {
       for (var j = 0u; j < 4u; j += 1u) {
         let key = ahead[n][j];

@@ -64,6 +64,22 @@ pub enum Error {
         /// Tokens that the session can hold.
         available: usize,
     },
+    /// More keys are live than the context's pages hold.
+    #[error(
+        "context: {tokens} tokens asked for: {needed} pages of 64 keys are needed in a layer, {free} of its {held} are free (the rest is live), with a context of {context} tokens (raise it with -c / context, or let the oldest keys go with --overflow slide)"
+    )]
+    PagesFull {
+        /// Tokens that the sequence would have.
+        tokens: usize,
+        /// New pages that a layer would need.
+        needed: usize,
+        /// Free pages of the layer that has fewest.
+        free: usize,
+        /// Pages of a layer.
+        held: usize,
+        /// Tokens of the context, for which the pages were set aside.
+        context: usize,
+    },
     /// The model file has no tokenizer and the call needs one.
     #[error("{file}: this model has no tokenizer, and {action} needs one")]
     NoTokenizer {
@@ -138,7 +154,7 @@ impl Error {
             Self::Tensors { .. } => "tensors",
             Self::Config { .. } => "config",
             Self::Argument { .. } => "argument",
-            Self::ContextFull { .. } => "context-full",
+            Self::ContextFull { .. } | Self::PagesFull { .. } => "context-full",
             Self::NoTokenizer { .. } => "no-tokenizer",
             Self::Tokenizer(_) => "tokenizer",
             Self::NoGpu(_) => "no-gpu",

@@ -47,6 +47,7 @@ fn chain(chunk: usize) -> Chain {
         f16: true,
         max_pages,
         window: None,
+        prune: None,
     };
     let proj = program.buffer("proj", chunk * HEADS.n_heads, Role::Input);
     let bias = program.buffer("bias", HEADS.n_heads, Role::Weight);

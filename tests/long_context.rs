@@ -57,6 +57,7 @@ fn layer() -> Layer {
         f16: false,
         max_pages,
         window: None,
+        prune: None,
     };
     let proj = program.buffer("proj", FILL * STRIDE, Role::Input);
     let bias = program.buffer("bias", HEADS.n_heads, Role::Weight);
@@ -78,7 +79,7 @@ fn layer() -> Layer {
     let mut r = program.record("decode");
     let (heads, columns, vectors) = (&HEADS, &columns, &vectors);
     AttnDecode { heads, proj, columns, vectors, kv: &kv, shift_rows: proj, partials }.record(&mut r);
-    AttnMerge { heads, partials, proj, columns, vectors, eps: 1e-6, act: GateAct::Sigmoid, o }.record(&mut r);
+    AttnMerge { heads, partials, proj, columns, vectors, eps: 1e-6, act: GateAct::Sigmoid, kv: &kv, o }.record(&mut r);
     let decode = r.finish();
     let contents = vec![(kv.page_table, table), (bias, vec![0; HEADS.n_heads])];
     Layer { program, fill, attend, decode, proj, o, contents }

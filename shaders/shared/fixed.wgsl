@@ -11,8 +11,7 @@ fn forgotten(z: f32) -> vec2<u32> {
   let series = 1.0 + s2 * (1.0 / 3.0 + s2 * (1.0 / 5.0 + s2 * (1.0 / 7.0 + s2 * (1.0 / 9.0
     + s2 * (1.0 / 11.0 + s2 * (1.0 / 13.0 + s2 * (1.0 / 15.0)))))));
   let m = clamp(max(-z, 0.0) + 2.0 * s * series, 0.0, 16384.0);
-  let whole = floor(m);
-  return vec2<u32>(u32(round((m - whole) * 4294967296.0)), u32(whole));
+  return fixed_of(m);
 }
 
 fn fixed_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -24,4 +23,12 @@ fn fixed_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
 fn fixed_difference(a: vec2<u32>, b: vec2<u32>) -> f32 {
   let whole = a.y - b.y - select(0u, 1u, a.x < b.x);
   return f32(whole) + f32(a.x - b.x) * 2.3283064365386963e-10;
+}
+
+fn fixed_less(a: vec2<u32>, b: vec2<u32>) -> bool { return a.y < b.y || (a.y == b.y && a.x < b.x); }
+
+// A float from 0 to below 2^32.
+fn fixed_of(x: f32) -> vec2<u32> {
+  let whole = floor(x);
+  return vec2<u32>(u32(round((x - whole) * 4294967296.0)), u32(whole));
 }

@@ -5,7 +5,7 @@
 //! the dispatches of a token at the time of an empty one that depends on the one before (both measured here, raw figures printed).
 
 use super::output::{Done, one_line, print_json, print_line, say};
-use super::{ModelArguments, baseline, source};
+use super::{ModelArguments, source};
 use clap::Args;
 use cpu_time::ThreadTime;
 use kitfox::gpu::floor;
@@ -112,13 +112,8 @@ pub fn run(arguments: &Arguments) -> Done {
 }
 
 fn open(arguments: &Arguments) -> Result<Model> {
-    let options = LoadOptions {
-        context: Some(arguments.context + arguments.n + 1),
-        chunk: arguments.chunk,
-        device: arguments.model.device.into(),
-        baseline: baseline(arguments.model.baseline),
-        ..LoadOptions::default()
-    };
+    let options =
+        LoadOptions { context: Some(arguments.context + arguments.n + 1), chunk: arguments.chunk, ..LoadOptions::default() };
     let Some(shape) = &arguments.shape else { return source::load(&arguments.model, None, options) };
     let [hidden, layers, heads] = shape[..] else {
         return Err(Error::argument("shape", "three numbers: width, layers, heads", format!("{} numbers", shape.len())));
@@ -130,7 +125,7 @@ fn open(arguments: &Arguments) -> Result<Model> {
     });
     let Value::Object(config) = config else { unreachable!("an object") };
     let checkpoint = load::random(config, arguments.quant.parse()?, 1)?;
-    block_on(Model::load(checkpoint, options, &mut |_| Ok(())))
+    block_on(Model::load(checkpoint, arguments.model.apply(options), &mut |_| Ok(())))
 }
 
 /// The prompt: English that the model knows where it has a tokenizer, seeded ids else.

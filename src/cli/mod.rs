@@ -15,7 +15,7 @@ mod perplexity;
 mod source;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use kitfox::session::{DeviceChoice, KvType};
+use kitfox::session::{DeviceChoice, KvType, LoadOptions, Overflow, Pruning};
 use output::Stop;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,6 +63,54 @@ struct ModelArguments {
     /// Opens a GPU with no more than WebGPU's default limits and no optional feature (also by KITFOX_BASELINE=1)
     #[arg(long)]
     baseline: bool,
+    /// Forget keys that together weigh less than this part of a row's attention for good; `off`: none. Default: what the model states
+    #[arg(long, value_name = "EPS", value_parser = pruning)]
+    prune: Option<Pruning>,
+    /// What happens when keys that are not forgotten fill the context
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    overflow: OverflowArgument,
+}
+
+impl ModelArguments {
+    /// Options with what is asked for here.
+    fn apply(&self, options: LoadOptions) -> LoadOptions {
+        let prune = self.prune.unwrap_or_default();
+        LoadOptions {
+            device: self.device.into(),
+            baseline: baseline(self.baseline),
+            prune,
+            overflow: self.overflow.into(),
+            ..options
+        }
+    }
+}
+
+/// `off` or ε.
+fn pruning(text: &str) -> Result<Pruning, String> {
+    match text.parse() {
+        _ if text == "off" => Ok(Pruning::Off),
+        Ok(epsilon) if epsilon > 0.0 && epsilon < 1.0 => Ok(Pruning::Epsilon(epsilon)),
+        _ => Err("expected off, or a number between 0 and 1 (4.5e-5 is usual)".to_owned()),
+    }
+}
+
+/// What happens when the context is full, by name.
+#[derive(ValueEnum, Clone, Copy, Default)]
+enum OverflowArgument {
+    /// The text ends, or is refused
+    #[default]
+    Error,
+    /// The oldest keys are dropped
+    Slide,
+}
+
+impl From<OverflowArgument> for Overflow {
+    fn from(overflow: OverflowArgument) -> Self {
+        match overflow {
+            OverflowArgument::Error => Self::Error,
+            OverflowArgument::Slide => Self::Slide,
+        }
+    }
 }
 
 /// Whether a GPU is opened with WebGPU's baseline only.

@@ -1,7 +1,7 @@
 //! From `-m` to a checkpoint, and to a model with a progress bar.
 
+use super::ModelArguments;
 use super::output::{bytes_bar, one_line, say};
-use super::{ModelArguments, baseline};
 use kitfox::format::{self, Checkpoint};
 use kitfox::session::{Device, LoadOptions, Model, Progress};
 use kitfox::{Error, Result};
@@ -26,7 +26,7 @@ pub fn open(path: Option<&Path>) -> Result<Checkpoint> {
 
 /// Opens and loads, with a bar on stderr. `text_for` names the command if it needs a tokenizer: without one it ends here.
 pub fn load(arguments: &ModelArguments, text_for: Option<&'static str>, options: LoadOptions) -> Result<Model> {
-    let options = LoadOptions { device: arguments.device.into(), baseline: baseline(arguments.baseline), ..options };
+    let options = arguments.apply(options);
     let checkpoint = open(arguments.model.as_deref())?;
     if let Some(action) = text_for.filter(|_| checkpoint.tokenizer.is_none()) {
         return Err(Error::NoTokenizer { file: checkpoint.file_name().to_owned(), action });
@@ -42,12 +42,16 @@ pub fn load(arguments: &ModelArguments, text_for: Option<&'static str>, options:
     model
 }
 
-/// Says why `auto` did not take a GPU, and what a GPU passes over. Called when the work begins, so that an error before it is the first line.
+/// Says why `auto` did not take a GPU, which kernels the one that runs did without, and why nothing is pruned. Called when the work
+/// begins, so that an error before it is the first line.
 pub fn say_note(model: &Model) {
     if let Some(note) = model.device_note() {
         say(&format!("note: {note}; running on {}", model.device_name()));
     }
     if let Device::Gpu(executor) = model.device() {
         executor.gpu().notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
+    }
+    if let Some(note) = model.pruning_note() {
+        say(&format!("note: {note}"));
     }
 }

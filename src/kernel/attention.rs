@@ -6,17 +6,20 @@
 //! keys, each has a Λ of its own, and a page holds the Λ of all of them. With a sliding window w, query i sees keys i − w + 1 to i.
 //!
 //! Prefill is `token_shift` (k, v) → norms → `rope` → `kv_append` and `forget_gate` → `attn_prefill` → norm, `output_gate`.
-//! Decode is `attn_decode` → `attn_merge`.
+//! Decode is `attn_decode` → `attn_merge`. Where pages die ([`prune`]) both skip the dead ones; `page_ends` behind `forget_gate`, and
+//! `attn_merge`, find out which.
 
 pub mod cases;
 pub mod fast;
 pub mod lambda;
 pub(super) mod pages;
 pub(super) mod prologue;
+pub mod prune;
 #[cfg(test)]
 mod tests;
 
 pub(super) use pages::Pages;
+pub use prune::Prune;
 
 use crate::graph::{BufferId, Variant};
 
@@ -95,6 +98,11 @@ impl Heads {
     pub fn lam_words(&self) -> usize {
         2 * self.group() * PAGE
     }
+
+    /// Words of the ends of a page: `[group]` pairs.
+    pub fn end_words(&self) -> usize {
+        2 * self.group()
+    }
 }
 
 /// The cached keys of one layer.
@@ -104,9 +112,9 @@ pub struct Kv {
     pub k_pages: BufferId,
     /// The same shape.
     pub v_pages: BufferId,
-    /// `[n_pages, group, 64]` pairs of words.
+    /// `[n_pages, group, 64]` pairs of words; behind them, with `prune`, `[n_pages, group]` pairs.
     pub lam_pages: BufferId,
-    /// `[max_pages, n_layers, n_kv_heads]` page ids.
+    /// `[max_pages, n_layers, n_kv_heads]` page ids; behind them, with `prune`, the first live pages.
     pub page_table: BufferId,
     /// Whether keys and values are f16 (else f32).
     pub f16: bool,
@@ -114,12 +122,19 @@ pub struct Kv {
     pub max_pages: usize,
     /// Keys that a query sees, its own the last; all without.
     pub window: Option<usize>,
+    /// Where dead pages are kept track of; none dies without.
+    pub prune: Option<Prune>,
 }
 
 impl Kv {
     /// The param `window`: no sequence has as many tokens as this where there is none.
     pub(super) fn window_param(&self) -> u32 {
         self.window.map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX))
+    }
+
+    /// The params `live` and `ends`.
+    pub(super) fn prune_params(&self) -> [usize; 2] {
+        self.prune.map_or([0; 2], |prune| [prune.live, prune.ends])
     }
 
     /// Words of one key (or value) in its page.

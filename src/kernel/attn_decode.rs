@@ -44,11 +44,12 @@ pub static ATTN_DECODE: Kernel = Kernel {
         "f_bias",
         "rope",
         "window",
+        "live",
         "scale",
         "qk_eps",
     ],
     uses_step: true,
-    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_NONE", "KV_F16"],
+    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_NONE", "KV_F16", "PRUNE"],
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
@@ -104,7 +105,8 @@ impl AttnDecode<'_> {
             .flag_if(v_shift.is_some(), "V_SHIFT")
             .flag_if(qk_norm, "QK_NORM")
             .flag_if(rope.is_some(), "ROPE")
-            .flag_if(kv.f16, "KV_F16");
+            .flag_if(kv.f16, "KV_F16")
+            .flag_if(kv.prune.is_some(), "PRUNE");
         let mut buffers = vec![self.proj];
         buffers.extend(uses_vectors.then_some(vectors.buffer));
         buffers.extend([kv.k_pages, kv.v_pages, kv.lam_pages, kv.page_table]);
@@ -125,7 +127,8 @@ impl AttnDecode<'_> {
             rope.unwrap_or(0),
         ];
         let counts = heads.table_params().into_iter().chain(counts).map(|param| param as u32);
-        let params: Vec<u32> = counts.chain([kv.window_param(), heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
+        let live = kv.prune_params()[0] as u32;
+        let params: Vec<u32> = counts.chain([kv.window_param(), live, heads.scale_bits(), QK_NORM_EPS.to_bits()]).collect();
         let grid = Grid::xy(Extent::Fixed(heads.n_heads as u32), Extent::Splits);
         r.dispatch(&ATTN_DECODE, variant, &bindings, &params, grid);
     }
@@ -141,9 +144,10 @@ fn twin(args: &mut Args<'_>) {
     let oldest = n_keys.saturating_sub(args.param("window"));
     for head in 0..n_heads {
         let (query, lam) = prologue.head(args, head, k_pages, v_pages, lam_pages);
+        let (first_page, pages_per_split) = prologue.shares(args, head);
         for split in 0..args.step.n_splits as usize {
-            let keys_per_split = args.step.pages_per_split as usize * PAGE;
-            let first = args.step.first_page as usize * PAGE + split * keys_per_split;
+            let keys_per_split = pages_per_split * PAGE;
+            let first = first_page * PAGE + split * keys_per_split;
             let keys = first.max(oldest)..(first + keys_per_split).min(n_keys);
             let pages = prologue.pages();
             let slots = |j: usize| (pages.slot(j, head / group), pages.lam_slot(j, head, group));
@@ -180,6 +184,7 @@ struct Special {
     pos: usize,
     pages_per_split: u32,
     window: Option<usize>,
+    tau: Option<f32>,
     parts: &'static str,
 }
 
@@ -195,6 +200,7 @@ fn cases() -> Vec<Case> {
         pos: 200,
         pages_per_split: 1,
         window: None,
+        tau: None,
         parts: "all",
     };
     let positions = [(0, 1), (1, 4), (63, 1), (64, 1), (65, 2), (200, 1), (200, 3)];
@@ -218,16 +224,31 @@ fn cases() -> Vec<Case> {
         all.push(Special { group, window: Some(window), pos, f16, ..plain });
         all.push(Special { group, window: Some(window), pos, f16: !f16, pages_per_split: 2, parts: "full gate alone", ..plain });
     }
+    // Dead pages: none, some, all but the newest; splits with and without a share.
+    for (group, gates, pos, tau) in [
+        (1, Gates::Soft, 200, 1e6),
+        (1, Gates::Soft, 320, 0.5),
+        (2, Gates::Soft, 447, 1.5),
+        (1, Gates::Hard, 0, 1.0),
+        (3, Gates::Hard, 300, 300.0),
+        (1, Gates::Hard, 64 * 9, 40.0),
+        (1, Gates::Saturated, 321, 1.0),
+    ] {
+        all.push(Special { group, gates, f16: pos % 2 == 0, pos, tau: Some(tau), ..plain });
+    }
     all.into_iter().map(case).collect()
 }
 
 fn case(special: Special) -> Case {
-    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, parts } = special;
+    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, tau, parts } = special;
     let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
     let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
     fixture.kv.window = window;
     let (proj, mut columns) = fixture.proj(1);
     let mut vectors = fixture.vectors(pos + 1);
+    if let Some(tau) = tau {
+        fixture.prune(&vectors, tau, pos);
+    }
     if parts == "bias only, k shift" {
         (columns.f, columns.v_shift) = (None, None);
     }
@@ -250,7 +271,9 @@ fn case(special: Special) -> Case {
     let partials = fixture.output("partials", heads.partial_words());
     let first_page = ((pos + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE) as u32;
     let n_splits = ((pos / PAGE + 1) as u32 - first_page).div_ceil(pages_per_split);
-    let [shift_in, shift_out] = [pos, pos + 1].map(|turn| (turn % SHIFT_SLOTS) as u32);
+    // The fixture knows of dead pages as of slot 7.
+    let turn = if tau.is_some() { 7 } else { pos };
+    let [shift_in, shift_out] = [turn, turn + 1].map(|turn| (turn % SHIFT_SLOTS) as u32);
     let pos = pos as u32;
     let step = Step { pos, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, first_page, pad: 0 };
     let kv = fixture.kv;

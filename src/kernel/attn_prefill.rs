@@ -6,7 +6,7 @@
 use super::Rows;
 use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
-use super::attention::{Heads, Kv, Pages, fast, head_dim_variant, lambda};
+use super::attention::{Heads, Kv, PAGE, Pages, fast, head_dim_variant, lambda, prune};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
 /// Columns of `q: [tokens, q_stride]` and the pages to `o: [tokens, n_heads · HEAD_DIM]`.
@@ -21,9 +21,9 @@ pub static ATTN_PREFILL: Kernel = Kernel {
         BindingDecl::read("page_table", Elem::U32),
         BindingDecl::write("o", Elem::F32x4),
     ],
-    params: &["q_stride", "q_column", "n_kv_heads", "n_layers", "layer", "group", "window", "scale"],
+    params: &["q_stride", "q_column", "n_kv_heads", "n_layers", "layer", "group", "window", "scale", "live", "ends"],
     uses_step: true,
-    flags: &["KV_F16"],
+    flags: &["KV_F16", "PRUNE"],
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
@@ -35,7 +35,7 @@ pub static ATTN_PREFILL: Kernel = Kernel {
 /// D near 20 (2e-6; beyond, p is 0) and an exponential of up to 3 + 2·20 units give δ up to 5e-6.
 const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 1e-5 };
 
-/// Queries of a workgroup; the shader has the same.
+/// Queries of a workgroup; the shader has the same. Pages that are dead for the first of them are passed over by all.
 const QUERIES: u32 = 32;
 
 /// Keys of a tile, which divides a page: keys and values of a tile in f32 have 16 KiB of workgroup memory.
@@ -46,9 +46,11 @@ fn tile(head_dim: usize) -> u32 {
 /// Records it: `q` already shifted, normed and rotated as the model asks, its keys already in the pages; `o: [tokens, d]`.
 pub fn record(r: &mut Recorder<'_>, heads: &Heads, q: &Rows, kv: &Kv, o: BufferId) {
     let variant = head_dim_variant(heads).constant("TILE", tile(heads.head_dim)).flag_if(kv.f16, "KV_F16");
+    let variant = variant.flag_if(kv.prune.is_some(), "PRUNE");
     let bindings = [q.buffer, kv.k_pages, kv.v_pages, kv.lam_pages, kv.page_table, o].map(|buffer| r.whole(buffer));
     let counts = [&[q.stride, q.column][..], &heads.table_params(), &[heads.group()]].concat();
-    let params: Vec<u32> = counts.into_iter().map(|param| param as u32).chain([kv.window_param(), heads.scale_bits()]).collect();
+    let mut params: Vec<u32> = counts.into_iter().map(|param| param as u32).collect();
+    params.extend([kv.window_param(), heads.scale_bits()].into_iter().chain(kv.prune_params().map(|param| param as u32)));
     let grid = Grid::xy(Extent::Tokens { per: QUERIES }, Extent::Fixed(heads.n_heads as u32));
     r.dispatch(&ATTN_PREFILL, variant, &bindings, &params, grid);
 }
@@ -61,12 +63,23 @@ fn twin(args: &mut Args<'_>) {
     let (q, o) = (args.take_f32("q"), args.take_f32("o"));
     let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
     let pos = args.step.pos as usize;
+    let first_page = |t: usize, head: usize| {
+        if !args.has("PRUNE") {
+            return 0;
+        }
+        let first_query = pos + t / QUERIES as usize * QUERIES as usize;
+        let lam = lambda::read(lam_pages, pages.lam_slot(first_query, head, group));
+        let first = prune::Live::new(args).first(args, pages.table(), head / group);
+        let dead = |page: &usize| prune::end_of(args, lam_pages, &pages, *page, head) < lam;
+        first + (first..first_query / PAGE).take_while(dead).count()
+    };
     for t in 0..args.step.n_tokens as usize {
         for head in 0..n_heads {
             let query = &q[t * q_stride + q_column + head * h..][..h];
             let lam = lambda::read(lam_pages, pages.lam_slot(pos + t, head, group));
             let slots = |j: usize| (pages.slot(j, head / group), pages.lam_slot(j, head, group));
-            let slots: Vec<(usize, usize)> = ((pos + t + 1).saturating_sub(window)..=pos + t).map(slots).collect();
+            let first = (pos + t + 1).saturating_sub(window).max(first_page(t, head) * PAGE);
+            let slots: Vec<(usize, usize)> = (first..=pos + t).map(slots).collect();
             let score = |(slot, lam_slot): &(usize, usize)| {
                 let key = read_row(k_pages, *slot, h, is_f16);
                 let dot: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(k)).sum();
@@ -98,10 +111,11 @@ struct Special {
     pos: usize,
     tokens: usize,
     window: Option<usize>,
+    tau: Option<f32>,
 }
 
 fn cases() -> Vec<Case> {
-    let plain = Special { head_dim: 64, group: 1, f16: true, gates: Gates::Soft, pos: 0, tokens: 130, window: None };
+    let plain = Special { head_dim: 64, group: 1, f16: true, gates: Gates::Soft, pos: 0, tokens: 130, window: None, tau: None };
     let mut all = vec![plain];
     for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
         for (n, (pos, tokens)) in [(0, 1), (1, 62), (63, 2), (64, 33), (65, 1), (200, 70)].into_iter().enumerate() {
@@ -116,11 +130,23 @@ fn cases() -> Vec<Case> {
         let (pos, gates) = ([0, 200, 65][n % 3], Gates::ALL[n % 3]);
         all.push(Special { group: 1 + n % 3, f16: n % 2 == 0, gates, pos, tokens: 70, window: Some(window), ..plain });
     }
+    // Dead pages: none, some, all but the newest; found by many invocations, and by one.
+    for (group, gates, pos, tokens, tau) in [
+        (1, Gates::Soft, 200, 70, 1e6),
+        (1, Gates::Soft, 200, 70, 0.5),
+        (2, Gates::Soft, 400, 33, 1.5),
+        (1, Gates::Hard, 0, 130, 10.0),
+        (3, Gates::Hard, 300, 70, 300.0),
+        (1, Gates::Hard, 64 * 150, 1, 900.0),
+        (1, Gates::Saturated, 320, 40, 1.0),
+    ] {
+        all.push(Special { group, gates, f16: tau < 1.0, pos, tokens, tau: Some(tau), ..plain });
+    }
     all.into_iter().map(case).collect()
 }
 
 fn case(special: Special) -> Case {
-    let Special { head_dim, group, f16, gates, pos, tokens, window } = special;
+    let Special { head_dim, group, f16, gates, pos, tokens, window, tau } = special;
     let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
     let mut fixture = Fixture::new(heads, f16, gates, pos + tokens, pos + tokens + 70);
     fixture.kv.window = window;
@@ -128,7 +154,11 @@ fn case(special: Special) -> Case {
     let own = fixture.floats("q", tokens * heads.d(), 2.0);
     let q = if pos % 2 == 0 { fixture.rows(own) } else { Rows { buffer: proj, stride: columns.stride, column: columns.q } };
     let o = fixture.output("o", tokens * heads.d());
-    let step = Step { pos: pos as u32, n_tokens: tokens as u32, ..Step::default() };
+    let step = Step { pos: pos as u32, n_tokens: tokens as u32, shift_in: 7, shift_out: 8, ..Step::default() };
+    if let Some(tau) = tau {
+        let vectors = fixture.vectors(1);
+        fixture.prune(&vectors, tau, pos + tokens);
+    }
     let kv = fixture.kv;
     fixture.case(format!("{special:?}"), step, &[(o, Compare::F32(TOLERANCE))], |r| record(r, &heads, &q, &kv, o))
 }

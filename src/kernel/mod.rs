@@ -23,6 +23,7 @@ pub mod matmul;
 pub mod matvec;
 pub mod matvec_sub;
 pub mod output_gate;
+pub mod page_ends;
 pub mod parallel;
 pub mod quantize_rows;
 pub mod rms_norm;
@@ -58,6 +59,7 @@ pub static KERNELS: &[&Kernel] = &[
     &matmul::MATMUL,
     &matvec::MATVEC,
     &output_gate::OUTPUT_GATE,
+    &page_ends::PAGE_ENDS,
     &quantize_rows::QUANTIZE_ROWS,
     &rms_norm::RMS_NORM,
     &rope::ROPE,
@@ -73,8 +75,11 @@ pub static ALTERNATIVE_KERNELS: &[&Kernel] = &[&matvec_sub::MATVEC_SUB];
 pub static SHARED: &[(&str, &str)] = &[
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
     ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
+    ("live_pages", include_str!("../../shaders/shared/live_pages.wgsl")),
+    ("page_ends", include_str!("../../shaders/shared/page_ends.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
     ("philox", include_str!("../../shaders/shared/philox.wgsl")),
+    ("prune", include_str!("../../shaders/shared/prune.wgsl")),
     ("rank", include_str!("../../shaders/shared/rank.wgsl")),
     ("rows", include_str!("../../shaders/shared/rows.wgsl")),
     ("step", include_str!("../../shaders/shared/step.wgsl")),

@@ -2,9 +2,10 @@
 
 use super::config::{Config, ForgetGate};
 use super::rope;
+use super::state::Pages;
 use super::weights::{Matrix, Place, TensorRows, Wanted};
 use crate::graph::{BufferId, Program, Role};
-use crate::kernel::attention::{Heads, Kv, PAGE, Proj, Vectors};
+use crate::kernel::attention::{Heads, Kv, PAGE, Proj, Prune, Vectors};
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matvec::Bias;
 
@@ -27,6 +28,8 @@ pub struct Layer {
     pub k_pages: BufferId,
     pub v_pages: BufferId,
     pub lam_pages: BufferId,
+    /// Where dead pages are kept track of, if pages die.
+    pub prune: Option<Prune>,
     pub shift_rows: BufferId,
 }
 
@@ -68,15 +71,12 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// For sequences of at most `n_positions` tokens.
-    pub fn new(
-        program: &'a mut Program,
-        config: &'a Config,
-        type_of: &'a dyn Fn(&str) -> WeightType,
-        n_positions: usize,
-    ) -> Self {
+    /// For sequences of these pages.
+    pub fn new(program: &'a mut Program, config: &'a Config, type_of: &'a dyn Fn(&str) -> WeightType, pages: &Pages) -> Self {
+        let n_positions = pages.max_pages() * PAGE;
         let next_vector = config.rope_base.map_or(0, |_| n_positions.saturating_mul(rope::row_words(config.head_dim)));
-        let layer_words: usize = vector_sizes(config).into_iter().flatten().sum();
+        let taus = if pages.evicts() { config.n_heads } else { 0 };
+        let layer_words: usize = vector_sizes(config).into_iter().flatten().sum::<usize>() + taus;
         let vectors = program.buffer("vectors", next_vector + config.n_layers * layer_words, Role::Weight);
         Self { program, wanted: Vec::new(), config, type_of, vectors, next_vector }
     }
@@ -103,8 +103,8 @@ impl<'a> Load<'a> {
         buffer
     }
 
-    /// Layer `ix`, with pools of `n_pages` pages.
-    pub fn layer(&mut self, ix: usize, n_pages: usize, kv_f16: bool) -> Layer {
+    /// Layer `ix`.
+    pub fn layer(&mut self, ix: usize, pages: &Pages, kv_f16: bool) -> Layer {
         let Config { hidden: d, intermediate, head_dim, n_heads, n_kv_heads, n_layers, .. } = *self.config;
         let heads = Heads { n_heads, n_kv_heads, head_dim, n_layers, layer: ix };
         let kv = heads.kv_width();
@@ -117,7 +117,13 @@ impl<'a> Load<'a> {
         let n_rows = rows.iter().map(|rows| rows.n_rows).sum();
         let proj_bias = self.config.qkv_bias.then(|| self.proj_bias(ix, n_rows, [0, d, d + kv, d + 2 * kv]));
         let (gates, columns) = self.gates(ix, n_rows);
-        let vectors = self.vectors(ix);
+        let (vectors, n_pages) = (self.vectors(ix), pages.per_layer());
+        let prune = pages.evicts().then(|| {
+            let tau = self.next_vector;
+            self.next_vector += n_heads;
+            Prune::new(&heads, n_pages, pages.max_pages(), tau)
+        });
+        let lam_words = heads.lam_words() + if prune.is_some() { heads.end_words() } else { 0 };
         let attn_output = self.matrix(&format!("blk.{ix}.attn_output"), &name("attn_output"), d, d);
         let ffn_norm = self.vector(&name("ffn_norm"), d);
         let pair = ["ffn_gate", "ffn_up"].map(|tensor| self.rows(name(tensor), intermediate));
@@ -142,7 +148,8 @@ impl<'a> Load<'a> {
             down,
             k_pages: state("k_pages", n_pages, PAGE * row_words),
             v_pages: state("v_pages", n_pages, PAGE * row_words),
-            lam_pages: state("lam_pages", n_pages, heads.lam_words()),
+            lam_pages: state("lam_pages", n_pages, lam_words),
+            prune,
             shift_rows: state("shift_rows", 1, heads.shift_words()),
         }
     }

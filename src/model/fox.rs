@@ -12,6 +12,7 @@
 //! ```
 //! Each part but the products is a switch of [`Config`]. Source: Lin et al., arXiv 2503.02130, and the official code.
 
+use super::bound::score_bound;
 use super::config::{Config, MlpAct, OutputGate};
 use super::declare::{Layer, Load};
 use super::draw::Draw;
@@ -27,7 +28,7 @@ use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matmul::MatMul;
 use crate::kernel::matvec::{Epilogue, Gates, GluAct, MatVec, Norm};
 use crate::kernel::rms_norm::RmsNorm;
-use crate::kernel::{Rows, attn_prefill, embed, forget_gate, kv_append, output_gate, rope, token_shift};
+use crate::kernel::{Rows, attn_prefill, embed, forget_gate, kv_append, output_gate, page_ends, rope, token_shift};
 
 /// The buffers of a model in a [`Program`].
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub struct Fox {
     kv_f16: bool,
     max_pages: usize,
     page_table: BufferId,
-    /// The rotary table, then norms and biases of every layer.
+    /// The rotary table, then norms and biases (and τ) of every layer.
     vectors: BufferId,
     /// Token ids by position, [context] u32: written by the host, or by the device when it draws them.
     pub ids: BufferId,
@@ -69,10 +70,10 @@ impl Fox {
     /// Declares every buffer, and says which tensors are wanted and where they go.
     pub fn declare(program: &mut Program, config: &Config, pages: &Pages, options: &Options<'_>) -> (Self, Vec<Wanted>) {
         let max_pages = pages.max_pages();
-        let mut load = Load::new(program, config, options.type_of, max_pages * PAGE);
+        let mut load = Load::new(program, config, options.type_of, pages);
         let (d, vocab) = (config.hidden, config.vocab);
         let embedding = load.matrix("token_embd", "token_embd.weight", vocab, d);
-        let layers = (0..config.n_layers).map(|ix| load.layer(ix, pages.per_layer(), options.kv_f16)).collect();
+        let layers = (0..config.n_layers).map(|ix| load.layer(ix, pages, options.kv_f16)).collect();
         let norm = load.vector("output_norm.weight", d);
         let head = if config.tied { embedding.clone() } else { load.matrix("output", "output.weight", vocab, d) };
         let Load { wanted, vectors, .. } = load;
@@ -117,7 +118,36 @@ impl Fox {
         self.kv_f16
     }
 
-    /// The page table's buffer, [max_pages, L, kv heads] u32.
+    /// The buffer of norms and biases of every layer.
+    pub fn vectors(&self) -> BufferId {
+        self.vectors
+    }
+
+    /// U ≥ |q·k|/√h of each layer and head, [L, H], from the weights of the norms of q and k: `weights` gives words of
+    /// [`Fox::vectors`]. `None` where q and k are not normed, and nothing bounds their product.
+    pub fn score_bounds(&self, weights: &dyn Fn(usize, usize) -> Vec<f32>) -> Option<Vec<f64>> {
+        let Config { n_heads, head_dim: h, rope_base, .. } = self.config;
+        let heads = self.layers.iter().flat_map(|layer| (0..n_heads).map(move |head| (layer, head)));
+        let bounds = heads.map(|(layer, head)| {
+            let (q_norm, k_norm) = (layer.vectors.q_norm?, layer.vectors.k_norm?);
+            let kv_head = head / self.heads(0).group();
+            let (q, k) = (weights(q_norm + head * h, h), weights(k_norm + kv_head * h, h));
+            Some(score_bound(&q, &k, rope_base.is_some(), self.kv_f16))
+        });
+        bounds.collect()
+    }
+
+    /// The shift rows of each layer, [slots, 2 (k, v), kv_width].
+    pub fn shift_rows(&self) -> impl Iterator<Item = BufferId> + use<'_> {
+        self.layers.iter().map(|layer| layer.shift_rows)
+    }
+
+    /// Where τ of each layer's heads goes in [`Fox::vectors`], if pages die.
+    pub fn taus_at(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.layers.iter().filter_map(|layer| layer.prune.map(|prune| prune.tau))
+    }
+
+    /// The page table's buffer, [max_pages, L, kv heads] u32, and what lies behind ([`Pages::live_at`]).
     pub fn page_table(&self) -> BufferId {
         self.page_table
     }
@@ -136,6 +166,7 @@ impl Fox {
             f16: self.kv_f16,
             max_pages: self.max_pages,
             window: self.config.window,
+            prune: layer.prune,
         }
     }
 
@@ -170,7 +201,7 @@ impl Fox {
             // 2. shift, norms, rotation, append, attention by splits; 3. merge, output norm and gate
             AttnDecode { heads, proj, columns, vectors, kv, shift_rows: *shift_rows, partials }.record(&mut r);
             let act_of_gate = self.gate_act();
-            AttnMerge { heads, partials, proj, columns, vectors, eps, act: act_of_gate, o }.record(&mut r);
+            AttnMerge { heads, partials, proj, columns, vectors, eps, act: act_of_gate, kv, o }.record(&mut r);
             // 4. back to the stream
             for (first_row, part) in layer.attn_output.with_first_rows() {
                 MatVec { epilogue: Epilogue::Residual, ..store(part, o, x, first_row) }.record(&mut r);
@@ -211,6 +242,7 @@ impl Fox {
             }
             let [q, k, v] = self.record_qkv(&mut r, layer, heads, proj);
             forget_gate::record(&mut r, heads, proj, columns, vectors, kv);
+            page_ends::record(&mut r, heads, vectors, kv);
             kv_append::record(&mut r, heads, &k, &v, kv);
             attn_prefill::record(&mut r, heads, &q, kv, o);
             if let Some(weight_offset) = vectors.out_norm {

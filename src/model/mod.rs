@@ -1,9 +1,11 @@
 //! The model: its configuration, its network, and what it remembers between tokens. Knows kernels and graphs; never a GPU, a
 //! file or a text.
 
+pub mod bound;
 pub mod config;
 mod declare;
 pub mod draw;
+pub mod evict;
 pub mod fox;
 mod keys;
 pub mod layer;

@@ -4,11 +4,13 @@
 //! at the same moment, every [`PAGE`] tokens, so one small write of a table column serves them all.
 //!
 //! With a sliding window, a page that no later query sees is free at once: the pool holds the pages of a window and a chunk, and
-//! columns take their turns in it.
+//! columns take their turns in it. Without one, pages may die head by head ([`super::evict`]); the pools hold the context's pages
+//! all the same, and the sequence may grow beyond it as long as live pages fit.
 
 use super::Config;
+use super::evict::{Eviction, Ledger, Short};
 use crate::graph::Step;
-use crate::kernel::attention::{MAX_SPLITS, PAGE, SHIFT_SLOTS};
+use crate::kernel::attention::{MAX_SPLITS, PAGE, Prune, SHIFT_SLOTS};
 
 /// Most tokens that [`Pages::rewind`] takes back.
 pub const MAX_REWIND: usize = SHIFT_SLOTS - 1;
@@ -29,6 +31,10 @@ pub struct Pages {
     shift_slot: usize,
     /// Tokens that came one at a time since the last longer replay: so many of the slots before hold those of the tokens before.
     n_single: usize,
+    /// Who holds which page, where pages die.
+    ledger: Option<Ledger>,
+    /// Lengths that the sequence may go back to, ascending.
+    marks: Vec<usize>,
 }
 
 impl Pages {
@@ -40,7 +46,25 @@ impl Pages {
         // a page.
         let held = |window: usize| ((window.max(2) - 1 + chunk + PAGE - 2) / PAGE + 1).min(max_pages);
         let n_held = window.map_or(max_pages, held);
-        Self { n_layers, n_kv_heads, max_pages, window, n_held, n_columns: 0, n_tokens: 0, shift_slot: 0, n_single: 0 }
+        let (n_columns, n_tokens, shift_slot, n_single) = (0, 0, 0, 0);
+        let (ledger, marks) = (None, Vec::new());
+        Self { n_layers, n_kv_heads, max_pages, window, n_held, n_columns, n_tokens, shift_slot, n_single, ledger, marks }
+    }
+
+    /// An empty sequence whose pages die, of at most `max_pages` · [`PAGE`] tokens, with pools of `n_held` pages a head.
+    ///
+    /// # Panics
+    /// When the model has a sliding window: there pages go by the window alone.
+    pub fn evicting(config: &Config, max_pages: usize, n_held: usize, eviction: Eviction) -> Self {
+        assert!(config.window.is_none(), "a sliding window frees pages by itself");
+        let n_held = n_held.min(max_pages);
+        let ledger = Some(Ledger::new(config, n_held * config.n_kv_heads, eviction.overflow));
+        Self { n_held, ledger, ..Self::new(config, max_pages, 1) }
+    }
+
+    /// Whether pages die.
+    pub fn evicts(&self) -> bool {
+        self.ledger.is_some()
     }
 
     /// Pages of a head in the page table.
@@ -53,9 +77,24 @@ impl Pages {
         self.n_kv_heads * self.n_held
     }
 
-    /// Words of the page table `[max_pages, n_layers, n_kv_heads]`.
+    /// Words of the page table `[max_pages, n_layers, n_kv_heads]`, and of the first live pages behind them where pages die.
     pub fn table_words(&self) -> usize {
-        self.max_pages.saturating_mul(self.n_layers * self.n_kv_heads)
+        let live = if self.evicts() { Prune::live_words(self.n_layers, self.n_kv_heads) } else { 0 };
+        self.ids_words().saturating_add(live)
+    }
+
+    fn ids_words(&self) -> usize {
+        self.max_pages.saturating_mul(self.heads())
+    }
+
+    /// Layers times key heads.
+    fn heads(&self) -> usize {
+        self.n_layers * self.n_kv_heads
+    }
+
+    /// Where the first live pages as of the last token are in the page table's buffer: first word and words (`[L, kv heads]`).
+    pub fn live_at(&self) -> (usize, usize) {
+        (self.ids_words() + (1 + self.shift_slot) * self.heads(), self.heads())
     }
 
     /// Tokens held.
@@ -63,24 +102,89 @@ impl Pages {
         self.n_tokens
     }
 
+    /// Slot of the shift rows of the last token.
+    pub fn shift_slot(&self) -> usize {
+        self.shift_slot
+    }
+
+    /// Pages that a head has been given so far.
+    pub fn n_columns(&self) -> usize {
+        self.n_columns
+    }
+
     /// Forgets everything. (The pools keep their bytes; nothing reads past the tokens held.)
     pub fn reset(&mut self) {
         (self.n_columns, self.n_tokens, self.shift_slot, self.n_single) = (0, 0, 0, 0);
+        self.marks.clear();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.reset();
+        }
     }
 
-    /// Pages for `n` more tokens: the table's new words and where they go, or `None` when no page is new.
-    pub fn reserve(&mut self, n: usize) -> Option<(usize, Vec<u32>)> {
+    /// Takes down the first live pages `[L, kv heads]` as they were after `n_tokens`, read from [`Pages::live_at`] then.
+    pub fn saw(&mut self, n_tokens: usize, live: Vec<u32>) {
+        if let Some(ledger) = self.ledger.as_mut().filter(|_| n_tokens <= self.n_tokens) {
+            ledger.saw(n_tokens, live);
+        }
+    }
+
+    /// Whether pages for `n` more tokens are missing, as far as is known.
+    pub fn is_short(&mut self, n: usize) -> bool {
+        let columns = (self.n_tokens + n).div_ceil(PAGE);
+        self.hand_back();
+        self.ledger.as_ref().is_some_and(|ledger| ledger.short(columns).is_some())
+    }
+
+    /// Whether [`Pages::reserve`] would refuse, as far as is known.
+    pub fn refuses(&mut self, n: usize) -> bool {
+        let columns = (self.n_tokens + n).div_ceil(PAGE);
+        self.hand_back();
+        let (least, pinned) = (self.n_tokens - self.n_single, !self.marks.is_empty());
+        self.ledger.as_ref().is_some_and(|ledger| ledger.check(columns, least, pinned).is_err())
+    }
+
+    /// Tokens for which there are pages already.
+    pub fn room(&self) -> usize {
+        self.n_columns * PAGE - self.n_tokens
+    }
+
+    /// What can be handed back is dead in any sequence that this one may go back to.
+    fn hand_back(&mut self) {
+        let least = self.n_tokens - self.n_single;
+        let least = self.marks.first().map_or(least, |mark| least.min(*mark));
+        if let Some(ledger) = &mut self.ledger {
+            ledger.hand_back(least);
+        }
+    }
+
+    /// Pages for `n` more tokens: the new words of the page table's buffer and where they go.
+    ///
+    /// # Errors
+    /// [`Short`] when more pages are live than the pools hold. Nothing is changed then.
+    pub fn reserve(&mut self, n: usize) -> Result<Vec<(usize, Vec<u32>)>, Short> {
         let columns = (self.n_tokens + n).div_ceil(PAGE);
         assert!(columns <= self.max_pages, "the caller checks the context before it reserves");
-        if columns <= self.n_columns {
-            return None;
+        let mut writes = Vec::new();
+        if columns > self.n_columns {
+            self.hand_back();
+            let at = self.n_columns * self.heads();
+            let words = match &mut self.ledger {
+                Some(ledger) => ledger.fill(columns, self.n_tokens - self.n_single, !self.marks.is_empty())?,
+                None => self.in_turn(self.n_columns..columns),
+            };
+            writes.push((at, words));
+            self.n_columns = columns;
         }
-        let first = self.n_columns;
-        self.n_columns = columns;
+        let ids = self.ids_words();
+        writes.extend(self.ledger.as_mut().and_then(Ledger::news).map(|taken| (ids, taken)));
+        Ok(writes)
+    }
+
+    /// Page ids of columns that take turns in the pools.
+    fn in_turn(&self, columns: std::ops::Range<usize>) -> Vec<u32> {
         // Layer by layer, head by head: the same ids in every layer, each layer's pool being its own.
-        let (heads, column) = (self.n_kv_heads, self.n_layers * self.n_kv_heads);
-        let ids = (first * column..columns * column).map(|ix| (ix / column % self.n_held * heads + ix % heads) as u32);
-        Some((first * column, ids.collect()))
+        let (heads, column) = (self.n_kv_heads, self.heads());
+        (columns.start * column..columns.end * column).map(|ix| (ix / column % self.n_held * heads + ix % heads) as u32).collect()
     }
 
     /// The step that appends `n` tokens to those held.
@@ -107,16 +211,57 @@ impl Pages {
         self.n_single = if n == 1 { (self.n_single + 1).min(MAX_REWIND) } else { 0 };
     }
 
+    /// Tokens that [`Pages::rewind`] can take back.
+    pub fn rewindable(&self) -> usize {
+        self.n_single
+    }
+
     /// Goes back by the last `n` tokens, which came one at a time: the sequence is as it was before them. Keys, values and λ of
-    /// later tokens are overwritten when new ones come, and the shift rows before are still there.
+    /// later tokens are overwritten when new ones come, and the shift rows before are still there. Marks of longer sequences are gone.
     ///
     /// # Panics
     /// When `n` is over [`MAX_REWIND`], or not all of them came one at a time since the start or the last chunk.
     pub fn rewind(&mut self, n: usize) {
         assert!(n <= self.n_single, "{} tokens came one at a time, {n} are to be taken back", self.n_single);
-        self.n_tokens -= n;
         self.n_single -= n;
         self.shift_slot = (self.shift_slot + SHIFT_SLOTS - n) % SHIFT_SLOTS;
+        self.shorten(self.n_tokens - n);
+    }
+
+    /// Keeps every page that is live now, so that [`Pages::return_to`] can come back.
+    pub fn mark(&mut self) {
+        self.marks.push(self.n_tokens);
+    }
+
+    /// Gives up a mark.
+    pub fn release(&mut self, n_tokens: usize) {
+        if let Some(ix) = self.marks.iter().position(|mark| *mark == n_tokens) {
+            self.marks.remove(ix);
+        }
+    }
+
+    /// The sequence has `n_tokens` again, as at a mark: the caller writes the shift rows and the first live pages of then where
+    /// [`Pages::shift_slot`] and [`Pages::live_at`] say.
+    ///
+    /// # Panics
+    /// When there is no such mark.
+    pub fn return_to(&mut self, n_tokens: usize) {
+        assert!(self.marks.contains(&n_tokens), "no mark at {n_tokens}");
+        self.n_single = 0;
+        self.shorten(n_tokens);
+    }
+
+    fn shorten(&mut self, n_tokens: usize) {
+        self.n_tokens = n_tokens;
+        self.marks.retain(|mark| *mark <= n_tokens);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.rewind(n_tokens);
+        }
+    }
+
+    /// Pages that sliding took away, `[L, kv heads]`.
+    pub fn taken(&self) -> &[u32] {
+        self.ledger.as_ref().map_or(&[], Ledger::taken)
     }
 }
 
@@ -137,7 +282,7 @@ mod tests {
         let mut pages = Pages::new(&config(3, 4, None), 5, 130);
         let mut table = vec![u32::MAX; pages.table_words()];
         for n in [1, 62, 1, 1, 130, 64] {
-            if let Some((at, words)) = pages.reserve(n) {
+            for (at, words) in pages.reserve(n).unwrap() {
                 assert!(table[at..at + words.len()].iter().all(|word| *word == u32::MAX), "written twice");
                 table[at..at + words.len()].copy_from_slice(&words);
             }
@@ -198,7 +343,7 @@ mod tests {
             while pages.n_tokens() < max_pages * PAGE {
                 turn += 1;
                 let n = (1 + turn * 7 % chunk).min(max_pages * PAGE - pages.n_tokens());
-                if let Some((at, words)) = pages.reserve(n) {
+                for (at, words) in pages.reserve(n).unwrap() {
                     table[at..at + words.len()].copy_from_slice(&words);
                 }
                 // What this replay reads: the window of its first token, λ of the token before it, its own tokens.

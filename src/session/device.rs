@@ -151,6 +151,17 @@ impl Device {
         }
     }
 
+    /// Words of a buffer, after everything replayed so far.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub async fn read_words(&mut self, buffer: BufferId, first_word: usize, n: usize) -> Result<Vec<u32>> {
+        match self {
+            Self::Gpu(gpu) => gpu.read(buffer, first_word, n).await,
+            Self::Cpu(cpu) => Ok(cpu.read(buffer)[first_word..first_word + n].to_vec()),
+        }
+    }
+
     /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         match self {

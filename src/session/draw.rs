@@ -123,13 +123,13 @@ impl Model {
             return Err(Error::argument("device", "a GPU: the CPU's tokens are drawn by Sampler", self.device_name()));
         }
         self.replay(self.graphs.prefill, ids, true)?;
-        self.pages.advance(ids.len());
+        self.hold(ids)?;
         let pos = self.pages.n_tokens();
         self.device.write(self.network.draw.options, 0, &options.on_device(pos).words());
         self.turn += 1;
         let (turn, pace) = (self.turn, Pace::new(in_flight, self.round_trip));
         let (ready, batches) = (VecDeque::new(), VecDeque::new());
-        self.draws = Some(Draws { turn, pos, next: pos, queued: pos, end: end.min(self.context), ready, batches, pace });
+        self.draws = Some(Draws { turn, pos, next: pos, queued: pos, end: end.min(self.positions), ready, batches, pace });
         Ok(turn)
     }
 
@@ -152,7 +152,11 @@ impl Model {
         draws.pos = draws.next;
         draws.next += 1;
         match sample::outcome(word) {
-            Ok(id) => Ok((id, !draws.ready.is_empty())),
+            Ok(id) => {
+                self.history.truncate(draws.pos);
+                self.history.push(id);
+                Ok((id, !draws.ready.is_empty()))
+            }
             Err((id, got)) => Err(Error::NotFinite { place: format!("logit of token {id}"), got: got.to_string() }),
         }
     }
@@ -160,7 +164,15 @@ impl Model {
     /// Queues what should be under way, and waits for the oldest batch.
     async fn await_batch(&mut self) -> Result<()> {
         while let Some(n) = self.draws.as_ref().and_then(Draws::to_queue) {
-            self.queue_batch(n)?;
+            self.look(n).await?;
+            // Where pages run out, ids that need none more still come.
+            let Some(draws) = &self.draws else { break };
+            let room = self.pages.room() + usize::from(self.pages.n_tokens() == draws.queued);
+            let fits = if self.pages.refuses(n) { room.min(n) } else { n };
+            if fits == 0 && !draws.batches.is_empty() {
+                break;
+            }
+            self.queue_batch(if fits == 0 { n } else { fits })?;
         }
         let (Some(draws), Device::Gpu(gpu)) = (&mut self.draws, &self.device) else { return Ok(()) };
         let Some(batch) = draws.batches.pop_front() else { return Ok(()) };
@@ -188,14 +200,12 @@ impl Model {
                 // The logits of all tokens before it are there: those of the prompt.
                 (self.graphs.draw, Step { pos: position as u32 - 1, n_tokens: 1, ..Step::default() })
             } else {
-                if let Some((at, words)) = self.pages.reserve(1) {
-                    self.device.write(self.network.page_table(), at, &words);
-                }
+                self.reserve(1)?;
                 (self.graphs.decode_and_draw, self.pages.step(1))
             };
             self.device.replay(&self.program, graph, &step, true)?;
             if graph == self.graphs.decode_and_draw {
-                self.pages.advance(1);
+                self.advance(1)?;
             }
         }
         if let (Some(draws), Device::Gpu(gpu)) = (&mut self.draws, &self.device) {
@@ -204,15 +214,6 @@ impl Model {
             draws.queued += n;
         }
         Ok(())
-    }
-
-    /// Takes back what was computed beyond the caller's position.
-    pub(super) fn end_draws(&mut self) {
-        let Some(draws) = self.draws.take() else { return };
-        if let Device::Gpu(gpu) = &self.device {
-            draws.batches.into_iter().for_each(|batch| gpu.abandon_read(batch.read));
-        }
-        self.pages.rewind(self.pages.n_tokens() - draws.pos);
     }
 
     /// How long the ids of a batch take from a device that has nothing else to do.
@@ -230,6 +231,11 @@ impl Model {
 impl Draws {
     pub(super) fn pos(&self) -> usize {
         self.pos
+    }
+
+    /// The reads that are under way.
+    pub(super) fn batches(self) -> impl Iterator<Item = PendingRead> {
+        self.batches.into_iter().map(|batch| batch.read)
     }
 
     /// Tokens of the batch to queue now, if there is one.

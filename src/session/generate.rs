@@ -111,8 +111,8 @@ impl Generation {
         }
         ids.extend(text_ids);
         check_ids("prompt", &ids, model.vocab())?;
-        if ids.len() >= model.context() {
-            return Err(Error::ContextFull { needed: ids.len() + 1, available: model.context() });
+        if ids.len() >= model.positions() {
+            return Err(Error::ContextFull { needed: ids.len() + 1, available: model.positions() });
         }
         Ok(Self {
             options,
@@ -168,7 +168,11 @@ impl Generation {
         }
         let mut piece = Piece::default();
         loop {
-            let (id, more) = self.next_id(model).await?;
+            let (id, more) = match self.next_id(model).await {
+                // Live keys fill the context's pages.
+                Err(Error::PagesFull { .. }) if self.n_generated() > 0 => return self.end(model, FinishReason::Context, piece),
+                next => next?,
+            };
             if Some(id) == model.eos() && !self.options.ignore_eos {
                 return self.end(model, FinishReason::Eos, piece);
             }
@@ -184,7 +188,7 @@ impl Generation {
             if self.n_generated() >= self.options.max_tokens {
                 return self.end(model, FinishReason::Length, piece);
             }
-            if self.ids.len() >= model.context() {
+            if self.ids.len() >= model.positions() {
                 return self.end(model, FinishReason::Context, piece);
             }
             if !more {

@@ -3,14 +3,16 @@
 
 use super::device::{Device, DeviceChoice, Opened};
 use super::model::{Graphs, Model};
+use super::pages::{Pruning, Sightings};
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Quant, TensorType, to_f32};
-use crate::graph::{Program, Step};
+use crate::graph::{BufferId, Program, Step};
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
 use crate::kernel::sample::MAX_VOCAB;
+use crate::model::evict::{Eviction, Overflow};
 use crate::model::state::MAX_REWIND;
-use crate::model::{Config, Fox, Pages, Place, Segment, Wanted, fox};
+use crate::model::{Config, ForgetGate, Fox, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -32,6 +34,8 @@ pub enum KvType {
 pub struct LoadOptions {
     /// Where it runs.
     pub device: DeviceChoice,
+    /// Whether a GPU is opened with no more than WebGPU's default limits and no feature, its shaders checked, as in a plain browser.
+    pub baseline: bool,
     /// Tokens that a session can hold; `None`: what the model states, else [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// Element type of the KV cache.
@@ -40,8 +44,10 @@ pub struct LoadOptions {
     pub scores: bool,
     /// Tokens of a prefill replay at most; `None`: [`DEFAULT_CHUNK`], on a GPU in hardware [`DEFAULT_GPU_CHUNK`].
     pub chunk: Option<usize>,
-    /// Whether a GPU is opened with no more than WebGPU's default limits and no feature.
-    pub baseline: bool,
+    /// When keys that are forgotten for good are passed over and their pages used again.
+    pub prune: Pruning,
+    /// What happens when live keys fill the context's pages.
+    pub overflow: Overflow,
 }
 
 /// Context of a model that states none.
@@ -98,12 +104,13 @@ impl Model {
         checkpoint.tokenizer = None;
         let kv_f16 = options.kv == KvType::F16;
         // What a file is wrong about is said before a device is opened.
-        let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores };
+        let (pruning, pruning_note) = pruning(&config, options.prune)?;
+        let evict = eviction(&config, pruning, options.overflow)?;
+        let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores, evict };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = options.chunk.unwrap_or_else(|| default_chunk(&opened, &config)).min(context);
-        let Declared { mut program, pages, network, moves } =
-            declare(&checkpoint, &config, Shape { context, chunk, kv_f16, scores: options.scores })?;
+        let Declared { mut program, pages, network, moves } = declare(&checkpoint, &config, Shape { chunk, ..shape })?;
         fits_in_bindings(&program)?;
         let graphs = Graphs {
             decode: network.record_decode(&mut program),
@@ -117,10 +124,18 @@ impl Model {
         let (one, many) = typical_steps(&config, context, chunk);
         let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
         let mut device = opened.hold(&program, &step_of).await?;
-        stream(&mut checkpoint, &moves, &mut device, progress).await?;
+        let mut vectors = vec![0.0; program.get(network.vectors()).words];
+        stream(&mut checkpoint, &moves, &mut device, (network.vectors(), &mut vectors), progress).await?;
         for (buffer, at, numbers) in network.constants() {
             device.write(buffer, at, bytemuck::cast_slice(&numbers));
         }
+        let score_bounds = network.score_bounds(&|at, n| vectors[at..at + n].to_vec());
+        drop(vectors);
+        for (layer, at) in network.taus_at().enumerate() {
+            let taus = taus(&config, layer, score_bounds.as_deref().zip(pruning));
+            device.write(network.vectors(), at, bytemuck::cast_slice(&taus));
+        }
+        let positions = if evict.is_some() { positions(&config, context) } else { context };
         let mut model = Self {
             file,
             config,
@@ -133,6 +148,13 @@ impl Model {
             graphs,
             pages,
             context,
+            positions,
+            pruning,
+            pruning_note,
+            score_bounds,
+            sightings: Sightings::default(),
+            marks: Vec::new(),
+            history: Vec::new(),
             chunk,
             sequence: 0,
             draws: None,
@@ -151,6 +173,61 @@ fn typical_steps(config: &Config, context: usize, chunk: usize) -> (Step, Step) 
     (pages.step(1), pages.step(chunk))
 }
 
+/// ln ε of a choice, and why there is none though the model states one.
+fn pruning(config: &Config, choice: Pruning) -> Result<(Option<f64>, Option<String>)> {
+    let missing = if !config.qk_norm {
+        Some("norms of q and k, which bound its scores")
+    } else if config.forget_gate == ForgetGate::None {
+        Some("a forget gate")
+    } else if config.window.is_some() {
+        Some("no sliding window, which frees pages by itself")
+    } else {
+        None
+    };
+    let stated = config.log_pruning_tolerance.map(f64::from);
+    match (choice, missing) {
+        (Pruning::Off, _) => Ok((None, None)),
+        (Pruning::Model, None) => Ok((stated, None)),
+        (Pruning::Model, Some(missing)) => {
+            Ok((None, stated.map(|ln| format!("nothing is pruned, although the model states ln ε = {ln}: that takes {missing}"))))
+        }
+        (Pruning::Epsilon(epsilon), _) if !(epsilon > 0.0 && epsilon < 1.0) => {
+            Err(Error::argument("prune", "off, or a number between 0 and 1", epsilon))
+        }
+        (Pruning::Epsilon(epsilon), None) => Ok((Some(epsilon.ln()), None)),
+        (Pruning::Epsilon(_), Some(missing)) => {
+            Err(Error::argument("prune", format!("off, or a model with {missing}"), "a model without"))
+        }
+    }
+}
+
+/// How pages die, if they do.
+fn eviction(config: &Config, pruning: Option<f64>, overflow: Overflow) -> Result<Option<Eviction>> {
+    if overflow == Overflow::Slide && config.window.is_some() {
+        return Err(Error::argument("overflow", "error, for a model with a sliding window", "slide"));
+    }
+    let prune = pruning.is_some();
+    Ok((prune || overflow == Overflow::Slide).then_some(Eviction { prune, overflow }))
+}
+
+/// Tokens that a sequence can have at most where pages die: rotations are there for the context only.
+fn positions(config: &Config, context: usize) -> usize {
+    if config.rope_base.is_some() { context } else { MAX_CONTEXT }
+}
+
+/// τ = 2U − ln ε of a layer's heads; where only sliding takes pages away, more than any Λ comes to.
+fn taus(config: &Config, layer: usize, bounds: Option<(&[f64], f64)>) -> Vec<f32> {
+    const NEVER: f32 = 1e9;
+    let heads = layer * config.n_heads..(layer + 1) * config.n_heads;
+    heads
+        .map(|head| match bounds {
+            // Rounded up: a page may die late, never early.
+            Some((bounds, ln_epsilon)) => ((2.0 * bounds[head] - ln_epsilon) as f32).next_up().min(NEVER),
+            None => NEVER,
+        })
+        .collect()
+}
+
 /// The chunk of a caller who names none: as many tokens as pay on the device, and whose scores fit in a binding.
 fn default_chunk(opened: &Opened, config: &Config) -> usize {
     let pays = if opened.is_hardware() { DEFAULT_GPU_CHUNK } else { DEFAULT_CHUNK };
@@ -165,7 +242,7 @@ fn default_chunk(opened: &Opened, config: &Config) -> usize {
 pub fn check(checkpoint: &Checkpoint) -> Result<()> {
     let config = config(checkpoint)?;
     tokenizer(checkpoint, &config)?;
-    declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false })?;
+    declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false, evict: None })?;
     Ok(())
 }
 
@@ -204,11 +281,13 @@ fn tokenizer(checkpoint: &Checkpoint, config: &Config) -> Result<Option<Tokenize
 }
 
 /// What a network's buffers are sized for.
+#[derive(Clone, Copy)]
 struct Shape {
     context: usize,
     chunk: usize,
     kv_f16: bool,
     scores: bool,
+    evict: Option<Eviction>,
 }
 
 /// A network whose buffers are declared, and where each tensor of the checkpoint goes.
@@ -240,7 +319,10 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
     let max_pages = shape.context.div_ceil(PAGE);
-    let pages = Pages::new(config, max_pages, shape.chunk.max(MAX_REWIND));
+    let pages = match shape.evict {
+        Some(eviction) => Pages::evicting(config, positions(config, shape.context).div_ceil(PAGE), max_pages, eviction),
+        None => Pages::new(config, max_pages, shape.chunk.max(MAX_REWIND)),
+    };
     let mut program = Program::default();
     let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
     let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);
@@ -291,10 +373,12 @@ fn fits_in_bindings(program: &Program) -> Result<()> {
     }
 }
 
+/// Moves the weights; a copy of what goes into one buffer, word by word, is kept.
 async fn stream(
     checkpoint: &mut Checkpoint,
     moves: &[(usize, Wanted)],
     device: &mut Device,
+    (kept_buffer, kept): (BufferId, &mut [f32]),
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<()> {
     let total_bytes = moves.iter().map(|(ix, _)| checkpoint.tensors[*ix].bytes).sum();
@@ -307,8 +391,11 @@ async fn stream(
                 checkpoint.check_finite(*ix, 0, &bytes)?;
                 let mut values = Vec::new();
                 to_f32(checkpoint.tensors[*ix].ty, &bytes, &mut values);
-                let words: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
+                let words: Vec<u32> = values.iter().copied().map(f32::to_bits).collect();
                 for copy in 0..*repeat {
+                    if *buffer == kept_buffer {
+                        kept[at_word + copy * values.len()..][..values.len()].copy_from_slice(&values);
+                    }
                     device.write(*buffer, at_word + copy * words.len(), &words);
                 }
                 done_bytes += bytes.len() as u64;

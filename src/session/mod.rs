@@ -7,11 +7,14 @@ pub mod generate;
 pub mod layer;
 pub mod load;
 pub mod model;
+pub mod pages;
 pub mod sampler;
 
+pub use crate::model::evict::Overflow;
 pub use device::{Device, DeviceChoice};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
 pub use layer::{ForgettingAttentionLayer, LayerOptions};
 pub use load::{KvType, LoadOptions, Progress};
 pub use model::Model;
+pub use pages::Pruning;
 pub use sampler::{Sampler, SamplerOptions};

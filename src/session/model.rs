@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::draw::Draws;
+use super::pages::{Mark, Sightings};
 use super::sampler::SamplerOptions;
 use crate::error::{Error, Result};
 use crate::graph::{GraphId, Program, Role};
@@ -32,6 +33,15 @@ pub struct Model {
     pub(super) graphs: Graphs,
     pub(super) pages: Pages,
     pub(super) context: usize,
+    pub(super) positions: usize,
+    /// ln ε, where pages die by it.
+    pub(super) pruning: Option<f64>,
+    pub(super) pruning_note: Option<String>,
+    pub(super) score_bounds: Option<Vec<f64>>,
+    pub(super) sightings: Sightings,
+    pub(super) marks: Vec<Mark>,
+    /// The ids of the tokens held.
+    pub(super) history: Vec<u32>,
     pub(super) chunk: usize,
     /// Which sequence this is: one more at each reset.
     pub(super) sequence: u64,
@@ -110,7 +120,7 @@ impl Model {
         self.device.flush().await
     }
 
-    /// Tokens that the sequence can hold.
+    /// Tokens that pages are set aside for.
     pub fn context(&self) -> usize {
         self.context
     }
@@ -149,6 +159,7 @@ impl Model {
     pub fn reset(&mut self) {
         self.end_draws();
         self.pages.reset();
+        self.unsee();
         self.sequence += 1;
     }
 
@@ -163,9 +174,10 @@ impl Model {
     /// [`Error::ContextFull`], [`Error::Argument`] (no tokens, too many, an id outside the vocabulary), device errors. The
     /// sequence is as before after an error.
     pub async fn prefill(&mut self, ids: &[u32], want_logits: bool) -> Result<Option<Vec<f32>>> {
+        self.look(ids.len()).await?;
         self.replay(self.graphs.prefill, ids, want_logits)?;
         let logits = if want_logits { Some(self.device.read_f32(self.network.logits, self.config.vocab).await?) } else { None };
-        self.pages.advance(ids.len());
+        self.hold(ids)?;
         Ok(logits)
     }
 
@@ -174,9 +186,10 @@ impl Model {
     /// # Errors
     /// As [`Model::prefill`].
     pub async fn step(&mut self, id: u32) -> Result<Vec<f32>> {
+        self.look(1).await?;
         self.replay(self.graphs.decode, &[id], true)?;
         let logits = self.device.read_f32(self.network.logits, self.config.vocab).await?;
-        self.pages.advance(1);
+        self.hold(&[id])?;
         Ok(logits)
     }
 
@@ -188,9 +201,10 @@ impl Model {
         let (Some(graph), Some(scores)) = (self.graphs.score, self.network.scores) else {
             return Err(Error::argument("scores", "a model loaded with scores", "one loaded without"));
         };
+        self.look(ids.len()).await?;
         self.replay(graph, ids, true)?;
         let logits = self.device.read_f32(scores, ids.len() * self.config.vocab).await?;
-        self.pages.advance(ids.len());
+        self.hold(ids)?;
         Ok(logits)
     }
 
@@ -213,22 +227,26 @@ impl Model {
         Ok(())
     }
 
+    /// Counts tokens as held, after their replay.
+    pub(super) fn hold(&mut self, ids: &[u32]) -> Result<()> {
+        self.history.extend(ids);
+        self.advance(ids.len())
+    }
+
     pub(super) fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
         let (n, pos) = (ids.len(), self.pos());
         if !(1..=self.chunk).contains(&n) {
             return Err(Error::argument("ids", format!("1 to {} tokens a call", self.chunk), n));
         }
-        if pos + n > self.context {
-            return Err(Error::ContextFull { needed: pos + n, available: self.context });
+        if pos + n > self.positions {
+            return Err(Error::ContextFull { needed: pos + n, available: self.positions });
         }
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab) {
             return Err(Error::argument("ids", format!("token ids below {} (the vocabulary)", self.config.vocab), id));
         }
         self.end_draws();
+        self.reserve(n)?;
         self.device.write(self.network.ids, pos, ids);
-        if let Some((at, words)) = self.pages.reserve(n) {
-            self.device.write(self.network.page_table(), at, &words);
-        }
         self.device.replay(&self.program, graph, &self.pages.step(n), logits)
     }
 }

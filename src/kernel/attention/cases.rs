@@ -1,7 +1,7 @@
 //! Inputs for the cases of the attention kernels: a layer among several whose pages lie in no order, with some history in them.
 
 use super::pages::write_row;
-use super::{Heads, Kv, PAGE, Proj, Vectors, lambda};
+use super::{Heads, Kv, PAGE, Proj, Prune, Vectors, lambda};
 use crate::graph::compare::GUARD;
 use crate::graph::{BufferId, Case, Compare, Expect, Program, Recorder, Role, Step};
 use crate::kernel::{Rows, inputs};
@@ -90,6 +90,7 @@ impl Fixture {
             f16,
             max_pages,
             window: None,
+            prune: None,
         };
         let table = scrambled_pages(&heads, max_pages);
         let (mut k, mut v) = (vec![GUARD; pool_words], vec![GUARD; pool_words]);
@@ -171,6 +172,55 @@ impl Fixture {
         }
         let (k_norm, f_bias, out_norm, rope) = (Some(d), Some(bias), Some(bias + n_heads), Some(rope));
         Vectors { buffer, q_norm: Some(0), k_norm, f_bias, out_norm, rope }
+    }
+
+    /// Lets pages die, with τ from `tau` on, a tenth more from head to head: the ends of all pages that `n_keys` keys complete are there,
+    /// and as of the token before the step's (slot 7 of the shift rows) every second page that is dead by its Λ is known to be.
+    pub fn prune(&mut self, vectors: &Vectors, tau: f32, n_keys: usize) {
+        let Heads { n_heads, n_kv_heads, n_layers, layer, .. } = self.heads;
+        let (group, max_pages) = (self.heads.group(), self.kv.max_pages);
+        let n_pages = n_pages(&self.heads, max_pages);
+        let of = |buffer: BufferId| self.contents.iter().position(|(known, _)| *known == buffer);
+        let [Some(vectors_ix), Some(lam_ix), Some(table_ix)] = [vectors.buffer, self.kv.lam_pages, self.kv.page_table].map(of)
+        else {
+            unreachable!("the fixture fills them")
+        };
+        let prune = Prune::new(&self.heads, n_pages, max_pages, self.contents[vectors_ix].1.len());
+        self.kv.prune = Some(prune);
+        let taus: Vec<f32> = (0..n_heads).map(|head| tau * (1.0 + head as f32 / 10.0)).collect();
+        self.contents[vectors_ix].1.extend(taus.iter().map(|tau| tau.to_bits()));
+        let table = self.contents[table_ix].1.clone();
+        let lam_words = &mut self.contents[lam_ix].1;
+        lam_words.resize(lam_words.len() + n_pages * self.heads.end_words(), GUARD);
+        let page_of = |page: usize, head: usize| table[(page * n_layers + layer) * n_kv_heads + head / group] as usize;
+        let entry = |page: usize, head: usize| page_of(page, head) * group + head % group;
+        let n_complete = n_keys / PAGE;
+        let mut live = vec![GUARD; Prune::live_words(n_layers, n_kv_heads)];
+        for kv_head in 0..n_kv_heads {
+            let mut n_dead = usize::MAX;
+            for (head, tau) in taus.iter().enumerate().skip(kv_head * group).take(group) {
+                let lam = |key: usize| lambda::value(lambda::read(lam_words, entry(key / PAGE, head) * PAGE + key % PAGE));
+                let ends: Vec<f64> = (1..=n_complete)
+                    .map(|page| {
+                        let last = lam(page * PAGE - 1);
+                        let g: f64 = (0..page * PAGE).map(|key| (lam(key) - last).exp()).sum();
+                        last + f64::from(*tau) + g.ln()
+                    })
+                    .collect();
+                let last = if n_keys == 0 { 0.0 } else { lam(n_keys - 1) };
+                n_dead = n_dead.min(ends.iter().filter(|end| **end < last).count());
+                for (page, end) in ends.into_iter().enumerate() {
+                    lambda::write(lam_words, prune.ends + entry(page, head), lambda::fixed(end));
+                }
+            }
+            live[layer * n_kv_heads + kv_head] = kv_head as u32 % 2 * n_dead.div_ceil(3) as u32;
+            live[((1 + 7) * n_layers + layer) * n_kv_heads + kv_head] = n_dead as u32 / 2;
+        }
+        self.contents[table_ix].1.extend(live);
+        for ix in [vectors_ix, lam_ix, table_ix] {
+            let (buffer, words) = &self.contents[ix];
+            self.program.buffers[buffer.0 as usize].words = words.len();
+        }
     }
 
     /// All of a buffer `[tokens, d]`.

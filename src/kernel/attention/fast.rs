@@ -5,6 +5,7 @@
 //! subnormal, which takes a CPU ten times as long. A page whose every weight is below that is not read.
 
 use super::prologue::Prologue;
+use super::prune::{self, Live};
 use super::{LOWEST, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, lambda};
 use crate::graph::Args;
 use crate::kernel::parallel::map_ranges;
@@ -65,12 +66,25 @@ pub fn prefill(args: &mut Args<'_>) {
     let [k, v, lam] = ["k_pages", "v_pages", "lam_pages"].map(|name| &*args.take(name));
     let cache = Cache { k, v, lam, h, is_f16, group, window };
     let n_tiles = n_tokens.div_ceil(TILE);
+    // The first page that any query of a tile sees: those before are dead for its first.
+    let first_page = |head: usize, first: usize| {
+        let oldest = cache.oldest(first) / PAGE;
+        if !args.has("PRUNE") {
+            return oldest;
+        }
+        let lam_first = lambda::read(lam, pages.lam_slot(first, head, group));
+        let live = Live::new(args).first(args, pages.table(), head / group);
+        let dead = |page: &usize| prune::end_of(args, lam, &pages, *page, head) < lam_first;
+        oldest.max(live + (live..first / PAGE).take_while(dead).count())
+    };
+    // Read here: what is shared among threads holds no `Args`.
+    let first_pages: Vec<usize> = (0..n_heads * n_tiles).map(|ix| first_page(ix / n_tiles, pos + ix % n_tiles * TILE)).collect();
     let tiles = map_ranges(n_heads * n_tiles, 1, |range| {
         let (head, first) = (range.start / n_tiles, range.start % n_tiles * TILE);
         let tokens = first..(first + TILE).min(n_tokens);
         let row = |t: usize| &q[t * q_stride + q_column + head * h..][..h];
         let rows: Vec<&[f32]> = tokens.clone().map(row).collect();
-        tile(&cache, &pages, head, pos + first, &rows, scale)
+        tile(&cache, &pages, head, (pos + first, first_pages[range.start]), &rows, scale)
     });
     for (ix, tile) in tiles.iter().enumerate() {
         let (head, first) = (ix / n_tiles, ix % n_tiles * TILE);
@@ -80,8 +94,15 @@ pub fn prefill(args: &mut Args<'_>) {
     }
 }
 
-/// The outputs `[rows, h]` of up to TILE neighbouring queries from position `first` on.
-fn tile(cache: &Cache<'_>, pages: &Pages<'_>, head: usize, first: usize, rows: &[&[f32]], scale: f32) -> Vec<f32> {
+/// The outputs `[rows, h]` of up to TILE neighbouring queries from position `first` on, which see no page before `first_page`.
+fn tile(
+    cache: &Cache<'_>,
+    pages: &Pages<'_>,
+    head: usize,
+    (first, first_page): (usize, usize),
+    rows: &[&[f32]],
+    scale: f32,
+) -> Vec<f32> {
     let h = cache.h;
     let n_blocks = rows.len().div_ceil(ROWS);
     // Queries channel by channel, ROWS at a time; those past the end are zero and are not stored.
@@ -97,7 +118,7 @@ fn tile(cache: &Cache<'_>, pages: &Pages<'_>, head: usize, first: usize, rows: &
     let (mut tops, mut totals) = (vec![LOWEST as f32; n_blocks * ROWS], vec![0.0; n_blocks * ROWS]);
     let (mut keys, mut values) = (vec![0.0; h * PAGE], vec![0.0; PAGE * h]);
     let n_keys = first + rows.len();
-    for page in cache.oldest(first) / PAGE..n_keys.div_ceil(PAGE) {
+    for page in first_page..n_keys.div_ceil(PAGE) {
         let here = cache.page(pages, page, head);
         let n_seen = (n_keys - page * PAGE).min(PAGE);
         unpack(cache, here.slot, n_seen, &mut keys, &mut values);
@@ -248,11 +269,13 @@ pub fn decode(args: &mut Args<'_>) {
         .collect();
     let pages = prologue.pages();
     let cache = Cache { k: k_pages, v: v_pages, lam: lam_pages, h, is_f16, group, window };
-    let (n_splits, per_split) = (args.step.n_splits as usize, args.step.pages_per_split as usize);
+    let n_splits = args.step.n_splits as usize;
     let n_keys = args.step.pos as usize + 1;
-    let (first_page, oldest) = (args.step.first_page as usize, cache.oldest(n_keys - 1));
+    let oldest = cache.oldest(n_keys - 1);
+    let shares: Vec<(usize, usize)> = (0..n_heads).map(|head| prologue.shares(args, head)).collect();
     let rows = map_ranges(n_heads * n_splits, 1, |range| {
         let (head, split) = (range.start / n_splits, range.start % n_splits);
+        let (first_page, per_split) = shares[head];
         let first = first_page + split * per_split;
         let end = (first + per_split).min(n_keys.div_ceil(PAGE));
         let keys = |page: usize| oldest.saturating_sub(page * PAGE)..(n_keys - page * PAGE).min(PAGE);

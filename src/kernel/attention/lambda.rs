@@ -12,7 +12,12 @@ const ONE: f64 = (1u64 << 32) as f64;
 /// −log sigmoid(z) = softplus(−z), on the grid.
 pub fn forgotten(z: f64) -> u64 {
     let m = (-z).max(0.0) + (-z.abs()).exp().ln_1p();
-    (m.clamp(0.0, MAX) * ONE).round_ties_even() as u64
+    fixed(m.clamp(0.0, MAX))
+}
+
+/// A number from 0 to below 2^32 on the grid.
+pub fn fixed(x: f64) -> u64 {
+    (x * ONE).round_ties_even() as u64
 }
 
 /// The fixed-point number of a pair of words.

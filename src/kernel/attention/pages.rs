@@ -15,12 +15,17 @@ pub(in crate::kernel) struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// From the binding `page_table` and the params `n_kv_heads`, `n_layers`, `layer`.
     pub fn new(args: &mut Args<'a>) -> Self {
-        Self {
-            table: args.take("page_table"),
-            n_kv_heads: args.param("n_kv_heads"),
-            n_layers: args.param("n_layers"),
-            layer: args.param("layer"),
-        }
+        Self::over(args.take("page_table"), args)
+    }
+
+    /// Of a table that is taken already.
+    pub fn over(table: &'a [u32], args: &Args<'_>) -> Self {
+        Self { table, n_kv_heads: args.param("n_kv_heads"), n_layers: args.param("n_layers"), layer: args.param("layer") }
+    }
+
+    /// All words of the table.
+    pub fn table(&self) -> &'a [u32] {
+        self.table
     }
 
     fn page(&self, position: usize, kv_head: usize) -> usize {

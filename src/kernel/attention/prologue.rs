@@ -1,8 +1,9 @@
 //! What `attn_decode` does before its attention, on the CPU (its twin and its fast code): the shift of k and v, the norms and the
 //! rotation of q and k, the forget gate and the append, in f64, rounded where the pages are written.
 
-use super::lambda;
 use super::pages::{Pages, write_row};
+use super::prune::Live;
+use super::{PAGE, lambda};
 use crate::graph::Args;
 
 /// The bindings that only this part needs.
@@ -27,6 +28,16 @@ impl<'a> Prologue<'a> {
 
     pub fn pages(&self) -> &Pages<'a> {
         &self.pages
+    }
+
+    /// The first page that a query head looks at, and how many each of its splits takes.
+    pub fn shares(&self, args: &Args<'_>, head: usize) -> (usize, usize) {
+        let step = &args.step;
+        if !args.has("PRUNE") {
+            return (step.first_page as usize, step.pages_per_split as usize);
+        }
+        let first = Live::new(args).first(args, self.pages.table(), head / self.group).max(step.first_page as usize);
+        (first, (step.pos as usize / PAGE + 1 - first).div_ceil(step.n_splits as usize))
     }
 
     /// Query heads.

@@ -73,7 +73,8 @@ fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Lay
     let (columns_ref, vectors_ref) = (&columns, &vectors);
     AttnDecode { heads: &heads, proj, columns: columns_ref, vectors: vectors_ref, kv: &kv, shift_rows, partials }.record(&mut r);
     let act = GateAct::Sigmoid;
-    AttnMerge { heads: &heads, partials, proj, columns: columns_ref, vectors: vectors_ref, eps: EPS, act, o }.record(&mut r);
+    AttnMerge { heads: &heads, partials, proj, columns: columns_ref, vectors: vectors_ref, eps: EPS, act, kv: &kv, o }
+        .record(&mut r);
     let decode = r.finish();
 
     let words = |buffer: BufferId| -> Vec<f32> {

@@ -56,6 +56,10 @@ pub(super) fn cases() -> Vec<Case> {
             ("cold", logits, vocab, Options { rate: f32::MAX, ..PLAIN }, None),
         ]);
     }
+    // As the command line draws: recent ids of all kinds, more of them than a workgroup tells apart, too.
+    let usual = Options { top_k: 40, widest: 2.9957323, rate: 1.25, penalty: 1.1, recent: 64, ..PLAIN };
+    all.push(("usual", Wide, 199, usual, None));
+    all.push(("usual, all recent", Wide, 5000, Options { recent: u32::MAX, ..usual }, None));
     all.push(("extreme", Extreme, 3000, Options { top_p: half, penalty: f32::MAX, recent: 6, ..PLAIN }, None));
     all.push(("all that came before", Wide, 5, Options { penalty: 2.0, recent: u32::MAX, ..PLAIN }, None));
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -80,7 +84,7 @@ fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
 }
 
 fn case(ix: usize, name: &str, logits: Logits, vocab: usize, options: Options, ty: Option<WeightType>) -> Case {
-    let (k, pos) = (256, 6 + ix);
+    let (k, pos) = (256, if name.starts_with("usual") { 700 } else { 6 + ix });
     let mut program = Program::default();
     let mut contents = Vec::new();
     let gather = ty.map(|ty| {
@@ -99,7 +103,10 @@ fn case(ix: usize, name: &str, logits: Logits, vocab: usize, options: Options, t
     r.finish();
     contents.push((buffers.logits, logits_of(logits, vocab).into_iter().map(f32::to_bits).collect()));
     // Recent ids twice, and one that the vocabulary has not.
-    contents.push((buffers.ids, (0..pos as u32 + 1).map(|ix| if ix % 5 == 4 { u32::MAX } else { ix % 3 }).collect()));
+    contents.push((buffers.ids, {
+        let kinds = if name.starts_with("usual") { 97 } else { 3 };
+        (0..pos as u32 + 1).map(|ix| if ix % 5 == 4 { u32::MAX } else { ix * 7 % kinds }).collect()
+    }));
     contents.push((buffers.options, options.words().to_vec()));
     let mut expect = vec![Expect { buffer: buffers.ids, compare: Compare::Exact }];
     if let (Some((_, x)), false) = (gather, matches!(logits, Logits::Bad(_))) {

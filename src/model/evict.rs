@@ -1,0 +1,190 @@
+//! Pages that die: the host's half. The device finds the first live page of each key head, token by token; copies of that array come
+//! here some tokens late, and pages that are dead as of a position that the sequence cannot go back behind are handed out again.
+//!
+//! With [`Overflow::Slide`] the oldest pages of a layer that has none left are taken away, dead or not.
+
+use super::Config;
+use crate::kernel::attention::PAGE;
+use std::collections::VecDeque;
+
+/// What becomes of a sequence that needs more pages than there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is refused.
+    #[default]
+    Error,
+    /// Its oldest keys are forgotten.
+    Slide,
+}
+
+/// How pages of a sequence die.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Eviction {
+    /// Whether heads are done with pages for good, by the bound on their scores.
+    pub prune: bool,
+    /// What happens when pages run out all the same.
+    pub overflow: Overflow,
+}
+
+/// Columns and pages that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// Pages that a layer needs.
+    pub needed: usize,
+    /// Pages that it has.
+    pub free: usize,
+}
+
+/// The first live pages `[L, kv heads]` of a sequence of some tokens.
+#[derive(Clone, Debug)]
+struct Seen {
+    n_tokens: usize,
+    live: Vec<u32>,
+}
+
+/// Which page holds what, layer by layer and head by head.
+#[derive(Clone, Debug)]
+pub(super) struct Ledger {
+    n_heads: usize,
+    n_layers: usize,
+    slide: bool,
+    pages_per_layer: usize,
+    /// `[columns, L, kv heads]`: page ids of the columns that are filled.
+    table: Vec<u32>,
+    /// By layer, the next to hand out last.
+    free: Vec<Vec<u32>>,
+    /// `[L, kv heads]`: first column whose page is not handed back.
+    kept: Vec<usize>,
+    /// `[L, kv heads]`: columns taken away by sliding.
+    taken: Vec<u32>,
+    /// Whether the device knows of `taken`.
+    told: bool,
+    seen: VecDeque<Seen>,
+}
+
+impl Ledger {
+    pub fn new(config: &Config, pages_per_layer: usize, overflow: Overflow) -> Self {
+        let (n_layers, n_heads) = (config.n_layers, config.n_kv_heads);
+        let mut ledger = Self {
+            n_heads,
+            n_layers,
+            slide: overflow == Overflow::Slide,
+            pages_per_layer,
+            table: Vec::new(),
+            free: Vec::new(),
+            kept: Vec::new(),
+            taken: vec![0; n_layers * n_heads],
+            told: true,
+            seen: VecDeque::new(),
+        };
+        ledger.reset();
+        ledger
+    }
+
+    pub fn reset(&mut self) {
+        self.table.clear();
+        self.seen.clear();
+        self.free = vec![(0..self.pages_per_layer as u32).rev().collect(); self.n_layers];
+        self.kept = vec![0; self.n_layers * self.n_heads];
+        self.told &= self.taken.iter().all(|taken| *taken == 0);
+        self.taken.fill(0);
+    }
+
+    fn columns(&self) -> usize {
+        self.table.len() / self.kept.len()
+    }
+
+    /// Takes down the first live pages of a sequence as it was after `n_tokens`.
+    pub fn saw(&mut self, n_tokens: usize, live: Vec<u32>) {
+        self.seen.push_back(Seen { n_tokens, live });
+    }
+
+    /// The sequence has gone back to `n_tokens`.
+    pub fn rewind(&mut self, n_tokens: usize) {
+        self.seen.retain(|seen| seen.n_tokens <= n_tokens);
+    }
+
+    /// Hands back what is dead in a sequence that never again has fewer than `n_tokens`.
+    pub fn hand_back(&mut self, n_tokens: usize) {
+        while self.seen.front().is_some_and(|seen| seen.n_tokens <= n_tokens) {
+            let Some(seen) = self.seen.pop_front() else { return };
+            for (ix, live) in seen.live.iter().enumerate() {
+                self.hand_back_head(ix, (*live as usize).min(may_go(seen.n_tokens)));
+            }
+        }
+    }
+
+    fn hand_back_head(&mut self, ix: usize, end: usize) {
+        for column in self.kept[ix]..end {
+            self.free[ix / self.n_heads].push(self.table[column * self.kept.len() + ix]);
+        }
+        self.kept[ix] = self.kept[ix].max(end);
+    }
+
+    /// What is missing for a table of `columns` columns, in the layer that misses most; [`None`] when they can be filled.
+    pub fn short(&self, columns: usize) -> Option<Short> {
+        let needed = columns.saturating_sub(self.columns()) * self.n_heads;
+        let free = self.free.iter().map(Vec::len).min().unwrap_or(0);
+        (free < needed).then_some(Short { needed, free })
+    }
+
+    /// Whether a table of `columns` columns can be filled, by taking pages away if need be: see [`Ledger::fill`].
+    pub fn check(&self, columns: usize, n_tokens: usize, pinned: bool) -> Result<(), Short> {
+        let Some(short) = self.short(columns) else { return Ok(()) };
+        let movable = |layer: usize| -> usize {
+            self.kept[layer * self.n_heads..][..self.n_heads].iter().map(|kept| may_go(n_tokens).saturating_sub(*kept)).sum()
+        };
+        let enough = (0..self.n_layers).all(|layer| self.free[layer].len() + movable(layer) >= short.needed);
+        if self.slide && !pinned && enough { Ok(()) } else { Err(short) }
+    }
+
+    /// Fills columns for a sequence of `n_tokens` that is to grow: the new words of the table.
+    ///
+    /// # Errors
+    /// [`Short`], and nothing is changed, when pages are missing that cannot be taken away from older keys: none may be if the sequence
+    /// can go back to a mark (`pinned`).
+    pub fn fill(&mut self, columns: usize, n_tokens: usize, pinned: bool) -> Result<Vec<u32>, Short> {
+        self.check(columns, n_tokens, pinned)?;
+        let needed = columns.saturating_sub(self.columns()) * self.n_heads;
+        for layer in 0..self.n_layers {
+            self.slide_layer(layer, needed);
+        }
+        let first = self.table.len();
+        for _ in self.columns()..columns {
+            for layer in 0..self.n_layers {
+                for _ in 0..self.n_heads {
+                    let id = self.free[layer].pop();
+                    self.table.push(id.unwrap_or_else(|| unreachable!("what is short is refused above")));
+                }
+            }
+        }
+        Ok(self.table[first..].to_vec())
+    }
+
+    /// Takes away a layer's oldest pages, the lower heads' first, until `needed` are free.
+    fn slide_layer(&mut self, layer: usize, needed: usize) {
+        let heads = layer * self.n_heads..(layer + 1) * self.n_heads;
+        while self.free[layer].len() < needed {
+            let Some(ix) = heads.clone().min_by_key(|ix| self.kept[*ix]) else { return };
+            self.hand_back_head(ix, self.kept[ix] + 1);
+            self.taken[ix] = self.kept[ix] as u32;
+            self.told = false;
+        }
+    }
+
+    /// The columns that sliding took away, `[L, kv heads]`, if the device does not know yet.
+    pub fn news(&mut self) -> Option<Vec<u32>> {
+        (!std::mem::replace(&mut self.told, true)).then(|| self.taken.clone())
+    }
+
+    /// The columns that sliding took away, `[L, kv heads]`.
+    pub fn taken(&self) -> &[u32] {
+        &self.taken
+    }
+}
+
+/// Columns that may be handed back while a sequence of `n_tokens` grows: not the page that the next token is in, nor the one before it, whose
+/// Λ and end go on in it.
+fn may_go(n_tokens: usize) -> usize {
+    (n_tokens / PAGE).saturating_sub(1)
+}

@@ -1,0 +1,242 @@
+//! What the host learns of dead pages, and going back.
+//!
+//! The device keeps the first live page of every key head. Once a page of tokens a copy of that array is asked for, and taken when a
+//! page's worth of tokens later it is long there: nothing waits. Pages that it says are dead are handed out again ([`Pages`]).
+
+use super::Device;
+use super::Model;
+use super::draw::Draws;
+use crate::error::{Error, Result};
+use crate::gpu::PendingRead;
+use crate::kernel::attention::{Kv, PAGE};
+use crate::model::Config;
+use std::collections::VecDeque;
+
+/// When pages of keys die.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Pruning {
+    /// As the model was trained: by its `log_pruning_tolerance`, if it has one and its scores have a bound.
+    #[default]
+    Model,
+    /// Never.
+    Off,
+    /// When they and all keys before them weigh less than this part ε of a row's attention, 0 < ε < 1.
+    Epsilon(f64),
+}
+
+/// Copies of the first live pages that are under way, by the tokens after which they were made, and those already asked for.
+#[derive(Default)]
+pub(super) struct Sightings {
+    under_way: VecDeque<(usize, PendingRead)>,
+    /// Pages of tokens that were there when the last copy was made.
+    n_pages: usize,
+}
+
+/// A place that the sequence can go back to.
+pub(super) struct Mark {
+    pub position: usize,
+    /// By layer: the shift rows of the token before.
+    shift: Vec<Vec<u32>>,
+    /// The first live pages then, where pages die.
+    live: Vec<u32>,
+}
+
+impl Model {
+    /// ln ε, below which the keys of dead pages stay together in every row; `None` where no page dies.
+    pub fn log_pruning_tolerance(&self) -> Option<f64> {
+        self.pruning
+    }
+
+    /// Why pages do not die although the model states a `log_pruning_tolerance`.
+    pub fn pruning_note(&self) -> Option<&str> {
+        self.pruning_note.as_deref()
+    }
+
+    /// U ≥ |q·k|/√h by layer and head, [L, H], where q and k are normed.
+    pub fn score_bounds(&self) -> Option<&[f64]> {
+        self.score_bounds.as_deref()
+    }
+
+    /// Pages (of 64 keys, a layer and key head each) that later tokens may look at.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn live_pages(&mut self) -> Result<usize> {
+        let Config { n_layers, n_kv_heads, window, .. } = self.config;
+        let n = self.pages.n_tokens();
+        if !self.pages.evicts() || n == 0 {
+            let first = (n + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE;
+            return Ok((n.div_ceil(PAGE) - first.min(n.div_ceil(PAGE))) * n_layers * n_kv_heads);
+        }
+        let (at, words) = self.pages.live_at();
+        let live = self.device.read_words(self.network.page_table(), at, words).await?;
+        Ok(live.into_iter().map(|first| n.div_ceil(PAGE) - first as usize).sum())
+    }
+
+    /// Bytes of the pages that later tokens may look at.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn kv_bytes_live(&mut self) -> Result<u64> {
+        Ok(self.live_pages().await? as u64 * self.page_bytes())
+    }
+
+    /// Bytes of all pages, live or free.
+    pub fn kv_bytes_pool(&self) -> u64 {
+        (self.config.n_layers * self.pages.per_layer()) as u64 * self.page_bytes()
+    }
+
+    /// Keys, values and λ of a page.
+    fn page_bytes(&self) -> u64 {
+        let Config { head_dim, n_heads, n_kv_heads, .. } = self.config;
+        4 * (PAGE * (2 * Kv::row_words(head_dim, self.network.kv_f16()) + 2 * (n_heads / n_kv_heads))) as u64
+    }
+
+    /// Gives the next `n` tokens their pages.
+    pub(super) fn reserve(&mut self, n: usize) -> Result<()> {
+        let writes = self.pages.reserve(n).map_err(|short| Error::PagesFull {
+            tokens: self.pages.n_tokens() + n,
+            needed: short.needed,
+            free: short.free,
+            held: self.pages.per_layer(),
+            context: self.context,
+        })?;
+        for (at, words) in writes {
+            self.device.write(self.network.page_table(), at, &words);
+        }
+        Ok(())
+    }
+
+    /// Counts `n` tokens as held, and once a page of tokens asks which pages are live.
+    pub(super) fn advance(&mut self, n: usize) -> Result<()> {
+        self.pages.advance(n);
+        let n_tokens = self.pages.n_tokens();
+        if !self.pages.evicts() || n_tokens / PAGE <= self.sightings.n_pages {
+            return Ok(());
+        }
+        self.sightings.n_pages = n_tokens / PAGE;
+        let (at, words) = self.pages.live_at();
+        let table = self.network.page_table();
+        match &self.device {
+            Device::Gpu(gpu) => self.sightings.under_way.push_back((n_tokens, gpu.start_read(table, at, words)?)),
+            Device::Cpu(cpu) => self.pages.saw(n_tokens, cpu.read(table)[at..at + words].to_vec()),
+        }
+        Ok(())
+    }
+
+    /// Takes the copies that came meanwhile; when pages for `n` more tokens are missing, waits for those under way.
+    pub(super) async fn look(&mut self, n: usize) -> Result<()> {
+        while let Some((n_tokens, _)) = self.sightings.under_way.front() {
+            let due = n_tokens + 2 * PAGE.max(self.chunk) <= self.pages.n_tokens() || self.pages.is_short(n);
+            let (true, Device::Gpu(gpu)) = (due, &self.device) else { break };
+            let Some((n_tokens, read)) = self.sightings.under_way.pop_front() else { break };
+            let live = gpu.finish_read(read).await?;
+            self.pages.saw(n_tokens, live);
+        }
+        Ok(())
+    }
+
+    /// Gives up what was seen of tokens that are taken back.
+    pub(super) fn unsee(&mut self) {
+        let n_tokens = self.pages.n_tokens();
+        self.sightings.n_pages = self.sightings.n_pages.min(n_tokens / PAGE);
+        while self.sightings.under_way.back().is_some_and(|(seen, _)| *seen > n_tokens) {
+            if let (Some((_, read)), Device::Gpu(gpu)) = (self.sightings.under_way.pop_back(), &self.device) {
+                gpu.abandon_read(read);
+            }
+        }
+        self.marks.retain(|mark| mark.position <= n_tokens);
+        self.history.truncate(n_tokens);
+    }
+
+    /// Keeps what is needed to come back to this position, which it gives: until [`Model::release`], a reset, or a way back beyond
+    /// it, no page that is live now is given away.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn mark(&mut self) -> Result<usize> {
+        self.end_draws();
+        let position = self.pages.n_tokens();
+        // Windows take turns in their pages, whatever is marked: there the way back is by the ids.
+        let known = self.marks.iter().any(|mark| mark.position == position);
+        if known || position == 0 || self.config.window.is_some() {
+            return Ok(position);
+        }
+        let words = 2 * self.config.kv_width();
+        let mut shift = Vec::new();
+        for rows in self.network.shift_rows() {
+            shift.push(self.device.read_words(rows, self.pages.shift_slot() * words, words).await?);
+        }
+        let mut live = Vec::new();
+        if self.pages.evicts() {
+            let (at, words) = self.pages.live_at();
+            live = self.device.read_words(self.network.page_table(), at, words).await?;
+        }
+        self.pages.mark();
+        self.marks.push(Mark { position, shift, live });
+        Ok(position)
+    }
+
+    /// Gives up the mark of a position.
+    pub fn release(&mut self, position: usize) {
+        self.marks.retain(|mark| mark.position != position);
+        self.pages.release(position);
+    }
+
+    /// Goes back to the first `position` tokens of the sequence. That costs next to nothing where a mark is, and within the last few
+    /// tokens that came one at a time; elsewhere the ids behind the nearest mark (or the start) are read anew.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a position beyond the sequence; those of [`Model::prefill`].
+    pub async fn rewind_to(&mut self, position: usize) -> Result<()> {
+        self.end_draws();
+        let n_tokens = self.pages.n_tokens();
+        if position > n_tokens {
+            return Err(Error::argument("position", format!("at most {n_tokens}, the tokens there are"), position));
+        }
+        if n_tokens - position <= self.pages.rewindable() {
+            self.pages.rewind(n_tokens - position);
+            self.unsee();
+            return Ok(());
+        }
+        let again = self.history[..position].to_vec();
+        let start = match self.marks.iter().rev().find(|mark| mark.position <= position) {
+            Some(mark) => {
+                self.pages.return_to(mark.position);
+                let words = 2 * self.config.kv_width();
+                for (rows, shift) in self.network.shift_rows().zip(&mark.shift) {
+                    self.device.write(rows, self.pages.shift_slot() * words, shift);
+                }
+                if self.pages.evicts() {
+                    self.device.write(self.network.page_table(), self.pages.live_at().0, &mark.live);
+                }
+                mark.position
+            }
+            None => {
+                self.pages.reset();
+                0
+            }
+        };
+        self.unsee();
+        for ids in again[start..].chunks(self.chunk) {
+            self.prefill(ids, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Tokens that the sequence can have at most: more than [`Model::context`] where pages die, as long as live pages fit.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+
+    /// Takes back what was computed beyond the caller's position.
+    pub(super) fn end_draws(&mut self) {
+        let Some(draws) = self.draws.take() else { return };
+        let position = draws.pos();
+        if let Device::Gpu(gpu) = &self.device {
+            Draws::batches(draws).for_each(|read| gpu.abandon_read(read));
+        }
+        self.pages.rewind(self.pages.n_tokens() - position);
+        self.unsee();
+    }
+}
