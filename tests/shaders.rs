@@ -214,7 +214,9 @@ fn cases_cover_every_flag_on_and_off_every_binding_and_every_constant() {
     for kernel in all_kernels() {
         let variants = variants(kernel);
         for flag in kernel.flags {
-            if !variants.iter().any(|variant| variant.has(flag)) {
+            // One for narrow weights alone is not for f32.
+            let narrow = kernel.name == "matmul_coop" && *flag == "W_F32";
+            if !narrow && !variants.iter().any(|variant| variant.has(flag)) {
                 failures.push(format!("{}: no case has the flag {flag}", kernel.name));
             }
             // A kernel that only stands for another always has the flags of what it needs.

@@ -56,7 +56,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 fn offered(dispatch: &Dispatch, _: &Features) -> Vec<Alternative> {
     let flags = ["BROKEN", "ABSENT", "WRONG", "RIGHT"].into_iter();
     flags
-        .map(|flag| Alternative { kernel: dispatch.kernel, variant: dispatch.variant.clone().flag(flag), grid: dispatch.grid })
+        .map(|flag| Alternative {
+            kernel: dispatch.kernel,
+            variant: dispatch.variant.clone().flag(flag),
+            grid: dispatch.grid,
+            tolerance: None,
+        })
         .collect()
 }
 

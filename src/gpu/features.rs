@@ -72,6 +72,7 @@ pub(super) fn features(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Featur
         timestamps: has.contains(wgpu::Features::TIMESTAMP_QUERY),
         max_invocations: invocations.min(limits.max_compute_workgroup_size_x).min(limits.max_compute_workgroup_size_y),
         max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        software: super::adapter::is_software(&info),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::{Executor, Gpu};
 use crate::error::{Error, Result};
-use crate::graph::compare::{Deviation, compare, first_contents, guarded, run_cpu};
-use crate::graph::{Alternative, BufferId, Case, Dispatch, GraphId, Kernel, Program};
+use crate::graph::compare::{Deviation, compare, compare_within, first_contents, guarded, run_cpu};
+use crate::graph::{Alternative, BufferId, Case, Dispatch, Features, GraphId, Kernel, Program};
 
 /// Runs a case of a kernel on the GPU and through the twins: one [`Deviation`] per expected buffer, failed or not, and one per
 /// buffer that was written past its end.
@@ -16,17 +16,17 @@ pub async fn check_case(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Result<Vec<D
     Ok(compare(case, &got, &run_cpu(case, false)))
 }
 
-/// The ways to run a case on this device beside the recorded one: an alternative of the kernel's first dispatch, and the program
+/// The ways to run a case on a device with these features beside the recorded one: an alternative of the kernel's first dispatch, and the program
 /// in which every dispatch of the kernel takes the alternative of that rank (or its last).
-pub fn alternatives(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Vec<(Alternative, Program)> {
+pub fn alternatives(features: &Features, kernel: &Kernel, case: &Case) -> Vec<(Alternative, Program)> {
     let own = |dispatch: &Dispatch| dispatch.kernel.name == kernel.name;
     let Some(first) = case.program.graphs.iter().flat_map(|graph| &graph.dispatches).find(|dispatch| own(dispatch)) else {
         return Vec::new();
     };
-    let offered = first.alternatives(gpu.features()).into_iter().enumerate();
+    let offered = first.alternatives(features).into_iter().enumerate();
     let ways = offered.map(|(rank, alternative)| {
         let program = case.program.taking(|dispatch| {
-            let mut offered = if own(dispatch) { dispatch.alternatives(gpu.features()) } else { Vec::new() };
+            let mut offered = if own(dispatch) { dispatch.alternatives(features) } else { Vec::new() };
             offered.truncate(rank + 1);
             offered.pop()
         });
@@ -39,9 +39,14 @@ pub fn alternatives(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Vec<(Alternative
 ///
 /// # Errors
 /// What the device reported, with the kernel and the case.
-pub async fn check_alternative(gpu: &Gpu, kernel: &Kernel, case: &Case, way: &Program) -> Result<Vec<Deviation>> {
-    let got = run_gpu(gpu, case, way).await.map_err(named(kernel, case))?;
-    Ok(compare(case, &got, &run_cpu(case, false)))
+pub async fn check_alternative(
+    gpu: &Gpu,
+    kernel: &Kernel,
+    case: &Case,
+    (alternative, program): &(Alternative, Program),
+) -> Result<Vec<Deviation>> {
+    let got = run_gpu(gpu, case, program).await.map_err(named(kernel, case))?;
+    Ok(compare_within(case, alternative.tolerance, &got, &run_cpu(case, false)))
 }
 
 fn named<'a>(kernel: &'a Kernel, case: &'a Case) -> impl Fn(Error) -> Error + 'a {

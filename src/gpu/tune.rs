@@ -125,15 +125,19 @@ async fn verdict(gpu: &Gpu, kernel: &Kernel, alternative: &Alternative, cases: &
 }
 
 /// The smallest case that runs this very variant, else one with the same flags.
-fn small_case<'c>(gpu: &Gpu, kernel: &Kernel, wanted: &Alternative, cases: &'c [Case]) -> Option<(&'c Case, Program)> {
-    let ways = cases.iter().flat_map(|case| harness::alternatives(gpu, kernel, case).into_iter().map(move |way| (case, way)));
+fn small_case<'c>(
+    gpu: &Gpu,
+    kernel: &Kernel,
+    wanted: &Alternative,
+    cases: &'c [Case],
+) -> Option<(&'c Case, (Alternative, Program))> {
+    let ways =
+        cases.iter().flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, way)));
     let alike = ways.filter(|(_, (alternative, _))| {
         alternative.kernel.name == wanted.kernel.name && alternative.variant.flags == wanted.variant.flags
     });
     let words = |case: &Case| case.program.buffers.iter().map(|buffer| buffer.words).sum::<usize>();
-    let (case, (_, program)) =
-        alike.min_by_key(|(case, (alternative, _))| (alternative.variant != wanted.variant, words(case)))?;
-    Some((case, program))
+    alike.min_by_key(|(case, (alternative, _))| (alternative.variant != wanted.variant, words(case)))
 }
 
 /// Chooses for every site without a choice.

@@ -4,7 +4,7 @@
 //! variants of itself with the same bindings and params, and perhaps another grid. Which of them a device takes is decided where the
 //! device is (`gpu::tune`), after each was compared with the twin there; here are only the words for it.
 
-use super::{Dispatch, Grid, Kernel, Program, Variant};
+use super::{Dispatch, Grid, Kernel, Program, Tolerance, Variant};
 
 /// WebGPU's default largest number of invocations in a workgroup.
 pub const BASE_INVOCATIONS: u32 = 256;
@@ -52,6 +52,8 @@ pub struct Features {
     pub max_invocations: u32,
     /// Bytes of workgroup memory.
     pub max_workgroup_bytes: u32,
+    /// Whether it runs on a CPU, where few invocations go side by side.
+    pub software: bool,
 }
 
 impl Default for Features {
@@ -64,6 +66,7 @@ impl Default for Features {
             timestamps: false,
             max_invocations: BASE_INVOCATIONS,
             max_workgroup_bytes: BASE_WORKGROUP_BYTES,
+            software: false,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Features {
             timestamps: true,
             max_invocations: 1024,
             max_workgroup_bytes: 48 << 10,
+            software: false,
         }
     }
 
@@ -122,6 +126,8 @@ pub struct Alternative {
     pub variant: Variant,
     /// Workgroups.
     pub grid: Grid,
+    /// How far from the twin it may be in place of what a case says, when it rounds on the way; the reason stands in its file.
+    pub tolerance: Option<Tolerance>,
 }
 
 impl Alternative {

@@ -103,6 +103,11 @@ pub fn check_fast(kernel: &Kernel, case: &Case) -> Vec<Deviation> {
 
 /// Compares what a device left with what the twins left: one entry per expected buffer, and one per buffer whose tail is broken.
 pub fn compare(case: &Case, got: &[Vec<u32>], want: &[Vec<u32>]) -> Vec<Deviation> {
+    compare_within(case, None, got, want)
+}
+
+/// The same with another tolerance for what is compared as f32.
+pub fn compare_within(case: &Case, tolerance: Option<Tolerance>, got: &[Vec<u32>], want: &[Vec<u32>]) -> Vec<Deviation> {
     let deviation = |buffer: &super::Buffer| Deviation {
         case: case.name.clone(),
         buffer: buffer.name.clone(),
@@ -115,7 +120,11 @@ pub fn compare(case: &Case, got: &[Vec<u32>], want: &[Vec<u32>]) -> Vec<Deviatio
         let buffer = case.program.get(expect.buffer);
         let ix = expect.buffer.0 as usize;
         let mut deviation = deviation(buffer);
-        compare_words(expect.compare, &got[ix][..buffer.words], &want[ix][..buffer.words], &mut deviation);
+        let how = match (expect.compare, tolerance) {
+            (Compare::F32(_), Some(tolerance)) => Compare::F32(tolerance),
+            (how, _) => how,
+        };
+        compare_words(how, &got[ix][..buffer.words], &want[ix][..buffer.words], &mut deviation);
         deviation
     });
     let tails = case.program.buffers.iter().zip(got).filter_map(|(buffer, got)| {

@@ -7,33 +7,38 @@ use super::dot::{self, Matrix};
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::matvec::Bias;
 use super::{inputs, parallel};
+use super::{matmul_coop, matmul_wide};
 use crate::graph::{
-    Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
+    Alternative, Alternatives, Args, BindingDecl, BufferId, Case, Compare, Dispatch, Elem, Expect, Extent, Features, Grid,
+    Kernel, Program, Recorder, Role, Step, Tolerance, Variant,
 };
+
+pub(super) const BINDINGS: &[BindingDecl] = &[
+    BindingDecl::read("data", Elem::U32x4),
+    BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
+    BindingDecl::read("x", Elem::F32x4),
+    BindingDecl::write("y", Elem::F32),
+    BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
+];
+pub(super) const PARAMS: &[&str] = &["n_rows", "k", "out_stride", "out_offset", "bias_offset"];
 
 /// `data, scales: [n_rows, k]` and `x: [tokens, k]` to columns of `y: [tokens, out_stride]`.
 pub static MATMUL: Kernel = Kernel {
     name: "matmul",
     wgsl: include_str!("../../shaders/matmul.wgsl"),
-    bindings: &[
-        BindingDecl::read("data", Elem::U32x4),
-        BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
-        BindingDecl::read("x", Elem::F32x4),
-        BindingDecl::write("y", Elem::F32),
-        BindingDecl::read("bias", Elem::F32).only_if(&["BIAS"]),
-    ],
-    params: &["n_rows", "k", "out_stride", "out_offset", "bias_offset"],
+    bindings: BINDINGS,
+    params: PARAMS,
     uses_step: true,
     flags: &layout::flags::<{ N_FLAGS + 3 }>(&["BIAS", "RESIDUAL", "WIDE"]),
     consts: &["TILE"],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    alternatives: Some(Alternatives { needs: &[], of: offers }),
 };
 
 /// One sum of k ≤ 1280 terms in f32, one after the other: a relative error of about √k · 6e-8 = 2e-6 of the largest partial sum.
-const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
+pub(super) const TOLERANCE: Tolerance = Tolerance { nmse: 1e-12, max_abs: 1e-5 };
 
 /// What to record.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +77,7 @@ impl MatMul {
     }
 }
 
-fn twin(args: &mut Args<'_>) {
+pub(super) fn twin(args: &mut Args<'_>) {
     let ty = WeightType::of(|flag| args.has(flag));
     let (n_rows, k, stride, offset) = (args.param("n_rows"), args.param("k"), args.param("out_stride"), args.param("out_offset"));
     let data = args.take("data");
@@ -128,7 +133,7 @@ fn fast(args: &mut Args<'_>) {
     }
 }
 
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let shapes = [
         (1, 32, 1),
         (5, 96, 3),
@@ -139,9 +144,13 @@ fn cases() -> Vec<Case> {
         (7, 768, 5),
         (1030, 64, 65),
         (1024, 96, 3),
+        // More than a large tile on both sides; y's rows have 7 words more than W's: of 517 rows they are whole vec4.
+        (517, 64, 131),
+        (526, 96, 130),
     ];
     // A bias does not mind the type.
     let mut cases: Vec<Case> = shapes.iter().map(|shape| case(WeightType::F32, *shape, shape.2 > 9, true)).collect();
+    cases.extend([case(WeightType::Q4_0, (517, 64, 131), false, true), case(WeightType::F16, (526, 96, 130), true, true)]);
     for ty in WeightType::ALL {
         // Narrow ones as narrow as the type allows.
         let shapes = shapes.map(|(rows, k, tokens)| (rows, k.max(ty.block()), tokens));
@@ -151,8 +160,35 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool, has_bias: bool) -> Case {
-    let (out_stride, out_offset) = (rows + 7, 3);
+/// What could take its place, best first.
+fn offers(dispatch: &Dispatch, features: &Features) -> Vec<Alternative> {
+    // Fewer rows give too few large tiles to go round.
+    if features.software || dispatch.param("n_rows") < 512 {
+        return Vec::new();
+    }
+    matmul_coop::offer(dispatch, features).into_iter().chain([matmul_wide::offer(dispatch)]).collect()
+}
+
+/// A kernel with this one's flags and further ones, in tiles of `[rows, tokens]`.
+pub(super) fn offered(
+    dispatch: &Dispatch,
+    kernel: &'static Kernel,
+    flags: &[&'static str],
+    consts: &[u32],
+    [rows, tokens]: [u32; 2],
+) -> Alternative {
+    let own = dispatch.variant.flags.iter().copied().filter(|flag| kernel.flags.contains(flag));
+    let variant = Variant {
+        flags: own.chain(flags.iter().copied()).collect(),
+        consts: kernel.consts.iter().copied().zip(consts.iter().copied()).collect(),
+    };
+    let grid = Grid::xy(Extent::Fixed(dispatch.param("n_rows").div_ceil(rows)), Extent::Tokens { per: tokens });
+    Alternative { kernel, variant, grid, tolerance: None }
+}
+
+pub(super) fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool, has_bias: bool) -> Case {
+    let out_stride = rows + 7;
+    let out_offset = if out_stride.is_multiple_of(4) { 4 } else { 3 };
     let mut program = Program::default();
     let mut contents = Vec::new();
     let part = layout::sample_part(&mut program, &mut contents, ty, rows, k);

@@ -59,6 +59,7 @@ pub(super) fn offers(dispatch: &Dispatch, features: &Features) -> Vec<Alternativ
                 consts: MATVEC_SUB.consts.iter().copied().zip([wg, lanes, rows, k]).collect(),
             },
             grid: Grid::linear(n_rows.div_ceil(slots * rows) + n_gates.div_ceil(slots)),
+            tolerance: None,
         }
     };
     let mut offers: Vec<Alternative> = Vec::new();

@@ -20,6 +20,8 @@ pub mod glu;
 pub mod kv_append;
 pub mod layout;
 pub mod matmul;
+pub mod matmul_coop;
+pub mod matmul_wide;
 pub mod matvec;
 pub mod matvec_sub;
 pub mod output_gate;
@@ -69,7 +71,7 @@ pub static KERNELS: &[&Kernel] = &[
 ];
 
 /// Kernels that take the place of others where the adapter allows it: each has the cases of the one it stands for.
-pub static ALTERNATIVE_KERNELS: &[&Kernel] = &[&matvec_sub::MATVEC_SUB];
+pub static ALTERNATIVE_KERNELS: &[&Kernel] = &[&matmul_coop::MATMUL_COOP, &matmul_wide::MATMUL_WIDE, &matvec_sub::MATVEC_SUB];
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[

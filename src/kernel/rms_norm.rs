@@ -27,7 +27,12 @@ pub static RMS_NORM: Kernel = Kernel {
     alternatives: Some(Alternatives {
         needs: &[("SUBGROUPS", Need::Subgroups)],
         of: |dispatch, _| {
-            vec![Alternative { kernel: &RMS_NORM, variant: dispatch.variant.clone().flag("SUBGROUPS"), grid: dispatch.grid }]
+            vec![Alternative {
+                kernel: &RMS_NORM,
+                variant: dispatch.variant.clone().flag("SUBGROUPS"),
+                grid: dispatch.grid,
+                tolerance: None,
+            }]
         },
     }),
     cases,

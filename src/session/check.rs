@@ -35,12 +35,13 @@ pub async fn check(gpu: &Gpu, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Chec
     for kernel in KERNELS {
         let cases = (kernel.cases)();
         let recorded = cases.iter().map(|case| (case, None));
-        let others =
-            cases.iter().flat_map(|case| harness::alternatives(gpu, kernel, case).into_iter().map(move |way| (case, Some(way))));
+        let others = cases
+            .iter()
+            .flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, Some(way))));
         for (case, way) in recorded.chain(others) {
             let outcome = match &way {
                 None => harness::check_case(gpu, kernel, case).await,
-                Some((_, program)) => harness::check_alternative(gpu, kernel, case, program).await,
+                Some(way) => harness::check_alternative(gpu, kernel, case, way).await,
             };
             if let Err(Error::DeviceLost(why)) = outcome {
                 return Err(Error::DeviceLost(format!("{}, case {}: {why}", kernel.name, case.name)));
