@@ -83,8 +83,10 @@ pub fn run(arguments: &Arguments) -> Done {
     let mut prefill = Times(Vec::new());
     let (mut decode, mut decode_single) = (Times(Vec::new()), Times(Vec::new()));
     let mut cpu_us = Times(Vec::new());
+    let mut live_kv = 1.0;
     for run in 0..=arguments.runs {
         let read = time_prefill(&mut model, &ids)?;
+        live_kv = block_on(model.live_kv_fraction())?;
         let (written, cpu) = time_decode(&mut model, &ids, arguments.n, arguments.in_flight)?;
         let single = match arguments.compare {
             Some(_) => {
@@ -100,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Done {
             decode_single.0.extend(single);
         }
     }
-    let report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us)?;
+    let report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us, live_kv)?;
     if arguments.json {
         return print_json(&report);
     }
@@ -200,13 +202,14 @@ fn report(
     decode: &Times,
     decode_single: &Times,
     cpu_us: &Times,
+    live_kv: f64,
 ) -> Result<Value> {
     let config = model.config();
     let [prefill_rate, prefill_slowest, prefill_quickest] = prefill.rates(arguments.context - 1);
     let [decode_rate, decode_slowest, decode_quickest] = decode.rates(arguments.n);
     let decode_ms = 1e3 / decode_rate;
     let dispatches = model.dispatches_per_token();
-    let bytes = model.bytes_per_token(arguments.context);
+    let bytes = model.bytes_per_token(arguments.context, live_kv);
     let mut report = json!({
         "adapter": model.device_name(), "backend": "cpu",
         "shape": [config.hidden, config.n_layers, config.n_heads, config.vocab],
@@ -218,8 +221,7 @@ fn report(
         "dispatches_per_token": dispatches,
         "copy_gb_s": null, "dispatch_us": null, "floor_ms": null, "floor_fraction": null,
         "bytes_per_token": bytes,
-        // Nothing is evicted: all keys are live.
-        "live_kv_fraction": 1.0,
+        "live_kv_fraction": live_kv,
         "peak_device_bytes": model.bytes(),
         "cpu_us_per_token": cpu_us.median(),
     });

@@ -160,8 +160,9 @@ fn generate(model: &mut Model, prompt: &str, options: GenerateOptions, echo: boo
     if !json && io::stdout().is_terminal() {
         print("\n")?;
     }
-    report(&generation, model, &times, seed);
-    if json { print_json(&summary(&generation, model, &times, seed, &text)) } else { Ok(()) }
+    let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
+    report(&generation, model, &times, seed, kv);
+    if json { print_json(&summary(&generation, model, &times, (seed, kv), &text)) } else { Ok(()) }
 }
 
 fn prefill(generation: &mut Generation, model: &mut Model) -> Result<()> {
@@ -186,7 +187,14 @@ fn finish_of(generation: &Generation) -> &FinishReason {
     generation.finish().unwrap_or_else(|| unreachable!("`next` gave None, so the generation has ended"))
 }
 
-fn report(generation: &Generation, model: &Model, times: &Times, seed: u64) {
+/// Bytes of keys, values and λ: of pages that later tokens may look at, and of all pages.
+#[derive(Clone, Copy)]
+struct Kv {
+    live: u64,
+    pool: u64,
+}
+
+fn report(generation: &Generation, model: &Model, times: &Times, seed: u64, kv: Kv) {
     let (n_prompt, n) = (generation.prompt_ids().len(), generation.generated_ids().len());
     let rate = rate(n, times.decode).map_or_else(String::new, |rate| format!(" ({rate:.1} tokens/s)"));
     let finish = match finish_of(generation) {
@@ -194,14 +202,16 @@ fn report(generation: &Generation, model: &Model, times: &Times, seed: u64) {
         reason => reason.word().to_owned(),
     };
     say(&format!(
-        "prompt: {n_prompt} tokens in {:.3} s; generated: {n} tokens in {:.3} s{rate}; finish: {finish}; device: {}; seed: {seed}",
+        "prompt: {n_prompt} tokens in {:.3} s; generated: {n} tokens in {:.3} s{rate}; finish: {finish}; device: {}; kv: {:.1} of {:.1} MB live; seed: {seed}",
         times.prompt,
         times.decode,
         model.device_name(),
+        kv.live as f64 / 1e6,
+        kv.pool as f64 / 1e6,
     ));
 }
 
-fn summary(generation: &Generation, model: &Model, times: &Times, seed: u64, text: &str) -> serde_json::Value {
+fn summary(generation: &Generation, model: &Model, times: &Times, (seed, kv): (u64, Kv), text: &str) -> serde_json::Value {
     let ids = generation.generated_ids();
     let finish = finish_of(generation);
     let mut summary = json!({
@@ -215,6 +225,8 @@ fn summary(generation: &Generation, model: &Model, times: &Times, seed: u64, tex
         "tokens_per_s": rate(ids.len(), times.decode),
         "device": model.device_name(),
         "seed": seed,
+        "kv_bytes_live": kv.live,
+        "kv_bytes_pool": kv.pool,
     });
     if let FinishReason::Stop(stop) = finish {
         summary["stop"] = json!(stop);

@@ -42,6 +42,17 @@ struct Seen {
     live: Vec<u32>,
 }
 
+/// What a mark needs: the columns from its first live page to the last that its tokens are in.
+#[derive(Clone, Debug)]
+struct Pin {
+    n_tokens: usize,
+    /// `[L, kv heads]`.
+    first: Vec<usize>,
+}
+
+/// The page was handed back.
+const GONE: u32 = u32::MAX;
+
 /// Which page holds what, layer by layer and head by head.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
@@ -49,12 +60,13 @@ pub(super) struct Ledger {
     n_layers: usize,
     slide: bool,
     pages_per_layer: usize,
-    /// `[columns, L, kv heads]`: page ids of the columns that are filled.
+    /// `[columns, L, kv heads]`: page ids of the columns that are filled, or [`GONE`].
     table: Vec<u32>,
     /// By layer, the next to hand out last.
     free: Vec<Vec<u32>>,
-    /// `[L, kv heads]`: first column whose page is not handed back.
+    /// `[L, kv heads]`: columns that are dead, or were taken away; those that a mark needs are held all the same.
     kept: Vec<usize>,
+    pins: Vec<Pin>,
     /// `[L, kv heads]`: columns taken away by sliding.
     taken: Vec<u32>,
     /// Whether the device knows of `taken`.
@@ -73,6 +85,7 @@ impl Ledger {
             table: Vec::new(),
             free: Vec::new(),
             kept: Vec::new(),
+            pins: Vec::new(),
             taken: vec![0; n_layers * n_heads],
             told: true,
             seen: VecDeque::new(),
@@ -84,6 +97,7 @@ impl Ledger {
     pub fn reset(&mut self) {
         self.table.clear();
         self.seen.clear();
+        self.pins.clear();
         self.free = vec![(0..self.pages_per_layer as u32).rev().collect(); self.n_layers];
         self.kept = vec![0; self.n_layers * self.n_heads];
         self.told &= self.taken.iter().all(|taken| *taken == 0);
@@ -99,9 +113,40 @@ impl Ledger {
         self.seen.push_back(Seen { n_tokens, live });
     }
 
-    /// The sequence has gone back to `n_tokens`.
+    /// The sequence has gone back by a few tokens, to `n_tokens`.
     pub fn rewind(&mut self, n_tokens: usize) {
         self.seen.retain(|seen| seen.n_tokens <= n_tokens);
+        self.pins.retain(|pin| pin.n_tokens <= n_tokens);
+    }
+
+    /// Holds what is live in a sequence of `n_tokens`, whose first live pages are `live`.
+    pub fn pin(&mut self, n_tokens: usize, live: &[u32]) {
+        let first = live.iter().map(|live| (*live as usize).min(may_go(n_tokens))).collect();
+        self.pins.push(Pin { n_tokens, first });
+    }
+
+    /// Holds it no longer.
+    pub fn unpin(&mut self, n_tokens: usize) {
+        if let Some(ix) = self.pins.iter().position(|pin| pin.n_tokens == n_tokens) {
+            let pin = self.pins.remove(ix);
+            for (ix, first) in pin.first.into_iter().enumerate() {
+                self.hand_back_columns(ix, first..self.kept[ix]);
+            }
+        }
+    }
+
+    /// The sequence is again what it was at a pin: later columns are handed back. Gives the columns that are left.
+    pub fn return_to(&mut self, n_tokens: usize) -> usize {
+        self.rewind(n_tokens);
+        let columns = n_tokens.div_ceil(PAGE);
+        for ix in 0..self.kept.len() {
+            self.hand_back_columns(ix, columns..self.columns());
+            if let Some(pin) = self.pins.iter().find(|pin| pin.n_tokens == n_tokens) {
+                self.kept[ix] = self.kept[ix].min(pin.first[ix]);
+            }
+        }
+        self.table.truncate(columns * self.kept.len());
+        columns
     }
 
     /// Hands back what is dead in a sequence that never again has fewer than `n_tokens`.
@@ -115,10 +160,19 @@ impl Ledger {
     }
 
     fn hand_back_head(&mut self, ix: usize, end: usize) {
-        for column in self.kept[ix]..end {
-            self.free[ix / self.n_heads].push(self.table[column * self.kept.len() + ix]);
-        }
+        self.hand_back_columns(ix, self.kept[ix]..end);
         self.kept[ix] = self.kept[ix].max(end);
+    }
+
+    /// Hands back a head's pages of some columns, but those that a mark needs.
+    fn hand_back_columns(&mut self, ix: usize, columns: std::ops::Range<usize>) {
+        for column in columns {
+            let pinned = self.pins.iter().any(|pin| (pin.first[ix]..pin.n_tokens.div_ceil(PAGE)).contains(&column));
+            let id = &mut self.table[column * self.kept.len() + ix];
+            if !pinned && *id != GONE {
+                self.free[ix / self.n_heads].push(std::mem::replace(id, GONE));
+            }
+        }
     }
 
     /// What is missing for a table of `columns` columns, in the layer that misses most; [`None`] when they can be filled.
@@ -129,22 +183,22 @@ impl Ledger {
     }
 
     /// Whether a table of `columns` columns can be filled, by taking pages away if need be: see [`Ledger::fill`].
-    pub fn check(&self, columns: usize, n_tokens: usize, pinned: bool) -> Result<(), Short> {
+    pub fn check(&self, columns: usize, n_tokens: usize) -> Result<(), Short> {
         let Some(short) = self.short(columns) else { return Ok(()) };
         let movable = |layer: usize| -> usize {
             self.kept[layer * self.n_heads..][..self.n_heads].iter().map(|kept| may_go(n_tokens).saturating_sub(*kept)).sum()
         };
         let enough = (0..self.n_layers).all(|layer| self.free[layer].len() + movable(layer) >= short.needed);
-        if self.slide && !pinned && enough { Ok(()) } else { Err(short) }
+        if self.slide && self.pins.is_empty() && enough { Ok(()) } else { Err(short) }
     }
 
     /// Fills columns for a sequence of `n_tokens` that is to grow: the new words of the table.
     ///
     /// # Errors
-    /// [`Short`], and nothing is changed, when pages are missing that cannot be taken away from older keys: none may be if the sequence
-    /// can go back to a mark (`pinned`).
-    pub fn fill(&mut self, columns: usize, n_tokens: usize, pinned: bool) -> Result<Vec<u32>, Short> {
-        self.check(columns, n_tokens, pinned)?;
+    /// [`Short`], and nothing is changed, when pages are missing that cannot be taken away from older keys: none may be while there are
+    /// marks to go back to.
+    pub fn fill(&mut self, columns: usize, n_tokens: usize) -> Result<Vec<u32>, Short> {
+        self.check(columns, n_tokens)?;
         let needed = columns.saturating_sub(self.columns()) * self.n_heads;
         for layer in 0..self.n_layers {
             self.slide_layer(layer, needed);

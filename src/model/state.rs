@@ -139,8 +139,7 @@ impl Pages {
     pub fn refuses(&mut self, n: usize) -> bool {
         let columns = (self.n_tokens + n).div_ceil(PAGE);
         self.hand_back();
-        let (least, pinned) = (self.n_tokens - self.n_single, !self.marks.is_empty());
-        self.ledger.as_ref().is_some_and(|ledger| ledger.check(columns, least, pinned).is_err())
+        self.ledger.as_ref().is_some_and(|ledger| ledger.check(columns, self.n_tokens - self.n_single).is_err())
     }
 
     /// Tokens for which there are pages already.
@@ -151,7 +150,6 @@ impl Pages {
     /// What can be handed back is dead in any sequence that this one may go back to.
     fn hand_back(&mut self) {
         let least = self.n_tokens - self.n_single;
-        let least = self.marks.first().map_or(least, |mark| least.min(*mark));
         if let Some(ledger) = &mut self.ledger {
             ledger.hand_back(least);
         }
@@ -169,7 +167,7 @@ impl Pages {
             self.hand_back();
             let at = self.n_columns * self.heads();
             let words = match &mut self.ledger {
-                Some(ledger) => ledger.fill(columns, self.n_tokens - self.n_single, !self.marks.is_empty())?,
+                Some(ledger) => ledger.fill(columns, self.n_tokens - self.n_single)?,
                 None => self.in_turn(self.n_columns..columns),
             };
             writes.push((at, words));
@@ -228,15 +226,22 @@ impl Pages {
         self.shorten(self.n_tokens - n);
     }
 
-    /// Keeps every page that is live now, so that [`Pages::return_to`] can come back.
-    pub fn mark(&mut self) {
+    /// Keeps every page that is live now, so that [`Pages::return_to`] can come back. `live`: the first live pages, read from
+    /// [`Pages::live_at`], where pages die.
+    pub fn mark(&mut self, live: &[u32]) {
         self.marks.push(self.n_tokens);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.pin(self.n_tokens, live);
+        }
     }
 
     /// Gives up a mark.
     pub fn release(&mut self, n_tokens: usize) {
         if let Some(ix) = self.marks.iter().position(|mark| *mark == n_tokens) {
             self.marks.remove(ix);
+            if let Some(ledger) = &mut self.ledger {
+                ledger.unpin(n_tokens);
+            }
         }
     }
 
@@ -249,6 +254,9 @@ impl Pages {
         assert!(self.marks.contains(&n_tokens), "no mark at {n_tokens}");
         self.n_single = 0;
         self.shorten(n_tokens);
+        if let Some(ledger) = &mut self.ledger {
+            self.n_columns = ledger.return_to(n_tokens);
+        }
     }
 
     fn shorten(&mut self, n_tokens: usize) {

@@ -96,8 +96,8 @@ impl Model {
     }
 
     /// Bytes that a decoded token reads at least, with `n` tokens held: every weight of the decode graph but the embedding (one row
-    /// of it), and keys, values and λ.
-    pub fn bytes_per_token(&self, n: usize) -> u64 {
+    /// of it), and the live part ([`Model::live_kv_fraction`]) of keys, values and λ.
+    pub fn bytes_per_token(&self, n: usize, live: f64) -> u64 {
         let graph = self.program.graph(self.graphs.decode);
         let bound =
             graph.dispatches.iter().filter(|dispatch| dispatch.kernel.name != "embed").flat_map(|dispatch| &dispatch.bindings);
@@ -107,8 +107,8 @@ impl Model {
         let words = weights.into_iter().map(|buffer| self.program.get(buffer)).filter(|buffer| buffer.role == Role::Weight);
         let Config { n_layers, n_heads, n_kv_heads, head_dim, window, .. } = self.config;
         let row_words = Kv::row_words(head_dim, self.network.kv_f16());
-        let live = n.min(window.unwrap_or(n));
-        let kv_words = n_layers * live * (2 * n_kv_heads * row_words + 2 * n_heads);
+        let seen = n.min(window.unwrap_or(n));
+        let kv_words = live * (n_layers * seen * (2 * n_kv_heads * row_words + 2 * n_heads)) as f64;
         4 * (words.map(|buffer| buffer.words as u64).sum::<u64>() + kv_words as u64)
     }
 

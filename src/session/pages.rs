@@ -73,6 +73,16 @@ impl Model {
         Ok(live.into_iter().map(|first| n.div_ceil(PAGE) - first as usize).sum())
     }
 
+    /// Live pages as a part of those that the tokens held fill (of a sliding window's, with one); 1 of none.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub async fn live_kv_fraction(&mut self) -> Result<f64> {
+        let live = self.live_pages().await?;
+        let filled = self.pages.n_tokens().div_ceil(PAGE) * self.config.n_layers * self.config.n_kv_heads;
+        Ok(if !self.pages.evicts() || filled == 0 { 1.0 } else { live as f64 / filled as f64 })
+    }
+
     /// Bytes of the pages that later tokens may look at.
     ///
     /// # Errors
@@ -172,7 +182,7 @@ impl Model {
             let (at, words) = self.pages.live_at();
             live = self.device.read_words(self.network.page_table(), at, words).await?;
         }
-        self.pages.mark();
+        self.pages.mark(&live);
         self.marks.push(Mark { position, shift, live });
         Ok(position)
     }
