@@ -110,8 +110,8 @@ fn shifted(now: vec4<f32>, which: u32, c: u32, gate_column: u32) -> vec4<f32> {
 }
 #endif
 
-// Four channels, from 4·c, of row n of `raw` (0: q, 1: the new k), normed with the weights at `weight` and rotated.
-fn finished(n: u32, c: u32, weight: u32) -> vec4<f32> {
+// Four channels, from 4·c, of row n of `raw` (0: q, 1: the new k), normed with `own`, of the weights at `weight`, and rotated.
+fn finished(n: u32, c: u32, own: vec4<f32>, weight: u32) -> vec4<f32> {
   let start = n * WIDTH;
   var x = raw[start + c];
 #ifdef ROPE
@@ -124,7 +124,7 @@ fn finished(n: u32, c: u32, weight: u32) -> vec4<f32> {
   var squares = 0.0;
   for (var i = 0u; i < WIDTH; i++) { squares += dot(raw[start + i], raw[start + i]); }
   let scale = inverseSqrt(squares / f32(HEAD_DIM) + params.qk_eps);
-  x *= scale * vectors4(weight + 4u * c);
+  x *= scale * own;
 #ifdef ROPE
   y *= scale * vectors4(weight + 4u * other);
 #endif
@@ -136,6 +136,8 @@ fn finished(n: u32, c: u32, weight: u32) -> vec4<f32> {
   return x;
 }
 
+// Norm weights of what this invocation finishes: asked for with the rows themselves.
+var<private> norm_weights: array<vec4<f32>, (3u * WIDTH + INVOCATIONS - 1u) / INVOCATIONS>;
 // What a page holds for this invocation.
 var<private> key: array<vec4<u32>, ROW>;
 var<private> values: array<vec4<u32>, BATCH>;
@@ -181,6 +183,10 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   var lam = gate(head);
   if (step.pos > 0u) { lam = fixed_add(lam, lam_pages[lam_slot_of(step.pos - 1u, head)]); }
   for (var at = lane; at < select(WIDTH, 3u * WIDTH, newest); at += INVOCATIONS) {
+#ifdef QK_NORM
+    let weights_at = select(params.k_norm + kv_head * HEAD_DIM, params.q_norm + head * HEAD_DIM, at < WIDTH);
+    norm_weights[at / INVOCATIONS] = vectors4(weights_at + 4u * (at % WIDTH));
+#endif
     let channel = kv_head * HEAD_DIM + 4u * (at % WIDTH);
     if (at < WIDTH) {
       raw[at] = proj4(params.q + head * HEAD_DIM + 4u * at);
@@ -203,9 +209,9 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group
   for (var at = lane; at < select(WIDTH, 3u * WIDTH, newest); at += INVOCATIONS) {
     let c = at % WIDTH;
     if (at < WIDTH) {
-      query[c] = finished(0u, c, params.q_norm + head * HEAD_DIM) * params.scale;
+      query[c] = finished(0u, c, norm_weights[at / INVOCATIONS], params.q_norm + head * HEAD_DIM) * params.scale;
     } else if (at < 2u * WIDTH) {
-      newest_key[c] = stored(finished(1u, c, params.k_norm + kv_head * HEAD_DIM));
+      newest_key[c] = stored(finished(1u, c, norm_weights[at / INVOCATIONS], params.k_norm + kv_head * HEAD_DIM));
     } else {
       newest_value[c] = stored(raw[at]);
     }

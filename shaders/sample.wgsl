@@ -25,7 +25,7 @@ struct Params { vocab: u32, k: u32 }
 
 const BINS = 256u;
 const GROUPS = 256u;
-const AHEAD = 4u; // times four logits that an invocation asks for at once
+const AHEAD = 8u; // times four logits that an invocation asks for at once
 const LIST = 512u;
 const LEVELS = 8u; // of bins: one of gaps, 4 of a byte of the key each, 3 of a byte of the id
 const TOP_K = 0u;
