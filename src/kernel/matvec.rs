@@ -220,9 +220,8 @@ fn fast(args: &mut Args<'_>) {
         }
     }
     let arranged = dot::arrange(ty, &x);
-    let rows =
-        parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| rows.map(|row| matrix.dot_row(row, &arranged)).collect::<Vec<f32>>());
-    let mut rows = rows.concat();
+    let mut rows = vec![0.0; n_rows];
+    parallel::for_chunks(&mut rows, ROWS_PER_TASK, |first, out| matrix.dot_rows(first, &arranged, out));
     if let Some(bias) = args.take_if("BIAS", "bias") {
         let bias: &[f32] = &bytemuck::cast_slice(bias)[args.param("bias_offset")..];
         rows.iter_mut().zip(bias).for_each(|(row, bias)| *row += bias);

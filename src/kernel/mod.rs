@@ -16,6 +16,7 @@ mod dot;
 pub mod embed;
 pub mod forget_gate;
 pub mod forget_sum;
+mod gemm;
 pub mod glu;
 pub mod kv_append;
 pub mod layout;
