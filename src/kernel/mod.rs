@@ -14,6 +14,7 @@ pub mod attn_prefill;
 pub mod copy;
 mod dot;
 pub mod embed;
+mod exp;
 pub mod forget_gate;
 pub mod forget_sum;
 mod gemm;
