@@ -1,14 +1,21 @@
-//! Products of weight rows and vectors on the CPU, for the `fast` code of matvec and matmul: plain loops that compile to SIMD on
-//! every target.
+//! Products of weight rows and vectors on the CPU, for the `fast` code of matvec and matmul, in the widest vectors that the CPU has:
+//! the binary is built for its oldest CPUs, and fearless_simd picks at run time. wasm has its one width.
 //!
-//! Neighbouring words of a row, shifted and masked alike, give several weights at once, but not neighbouring ones. So the
-//! vector is put into the order of the weights, once for all rows ([`arrange`]); a dot product does not mind.
+//! Neighbouring words of a row, shifted alike, give several weights at once, but not neighbouring ones. So the vector is put into
+//! the order of the weights, once for all rows ([`arrange`]); a dot product does not mind.
+//!
+//! Every function that takes a `Simd` is inlined into the one `dispatch!` above it: only there may the compiler use what the CPU has.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use fearless_simd::{Level, dispatch, f32x4, f32x8, i32x8, prelude::*};
 
 use super::layout::block::{Affine, Block, Halves};
 use super::layout::planes::{self, RUN};
 use super::layout::{self, WeightType};
 
-/// Independent sums of a dot product: two SSE or simd128 registers, one AVX register.
+/// Independent sums of a dot product, and the weights unpacked together.
 const LANES: usize = 8;
 
 /// Rows of a matrix in kernel layout.
@@ -21,16 +28,14 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// The product of a row and an arranged `x`.
-    pub fn dot_row(&self, row: usize, x: &[f32]) -> f32 {
-        let (words, halves) = self.row(row);
-        (self.ty.format().dot_row)(words, halves, x)
+    /// The products of the rows from `first` on, as many as `out` has, and an arranged `x`.
+    pub fn dot_rows(&self, first: usize, x: &[f32], out: &mut [f32]) {
+        (self.ty.format().dot_rows)(self, first, x, out);
     }
 
-    /// A row's weights in arranged order.
-    pub fn unpack_row(&self, row: usize, out: &mut [f32]) {
-        let (words, halves) = self.row(row);
-        (self.ty.format().unpack_row)(words, halves, out);
+    /// Some rows' weights in arranged order: `[rows, k]`.
+    pub fn unpack_rows(&self, rows: Range<usize>, out: &mut [f32]) {
+        (self.ty.format().unpack_rows)(self, rows, out);
     }
 
     fn row(&self, row: usize) -> (&[u32], Halves<'_>) {
@@ -49,103 +54,135 @@ pub fn arrange(ty: WeightType, x: &[f32]) -> Vec<f32> {
     out
 }
 
-/// The sum of products, in eight independent sums.
+/// The sum of products, in several independent sums.
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0; LANES];
-    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let tail: f32 = a.remainder().iter().zip(b.remainder()).map(|(a, b)| a * b).sum();
-    for (a, b) in a.zip(b) {
-        for lane in 0..LANES {
-            sums[lane] += a[lane] * b[lane];
-        }
-    }
-    sums.iter().sum::<f32>() + tail
+    dispatch!(Level::new(), simd => dot_simd(simd, a, b))
 }
 
-/// `x: [tokens, k]` times the rows of `w: [rows, k]`: `[tokens, rows]`.
-///
-/// Two rows and four tokens at a time: eight sums of four lanes are the registers that SSE has, and each number read is used
-/// two or four times.
-pub fn products(x: &[f32], w: &[f32], k: usize) -> Vec<f32> {
-    let rows = w.len() / k;
-    let mut out = vec![0.0; x.len() / k * rows];
-    for (x, out) in x.chunks(4 * k).zip(out.chunks_mut(4 * rows)) {
-        for (pair, w) in w.chunks(2 * k).enumerate() {
-            if x.len() == 4 * k && w.len() == 2 * k {
-                for (t, products) in tile(x, w, k).into_iter().enumerate() {
-                    out[t * rows + 2 * pair..][..2].copy_from_slice(&products);
-                }
-                continue;
-            }
-            for (t, x) in x.chunks_exact(k).enumerate() {
-                for (row, w) in w.chunks_exact(k).enumerate() {
-                    out[t * rows + 2 * pair + row] = dot(x, w);
-                }
-            }
+/// [`dot`] inside code that is dispatched already.
+#[inline(always)]
+pub fn dot_simd<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let (a, a_rest) = a.as_chunks::<{ 4 * LANES }>();
+    let (b, b_rest) = b.as_chunks::<{ 4 * LANES }>();
+    let mut sums = [f32x8::splat(simd, 0.0); 4];
+    for (a, b) in a.iter().zip(b) {
+        for (at, sum) in sums.iter_mut().enumerate() {
+            let part = |row: &[f32]| f32x8::from_slice(simd, &row[at * LANES..(at + 1) * LANES]);
+            *sum = part(a).mul_add(part(b), *sum);
         }
     }
-    out
+    let tail: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    sum_of((sums[0] + sums[1]) + (sums[2] + sums[3])) + tail
 }
 
-/// Four tokens by two rows.
-fn tile(x: &[f32], w: &[f32], k: usize) -> [[f32; 2]; 4] {
-    // Rows are whole groups of 4 in every type.
-    let n = k / 4;
-    let (x, w) = (x.as_chunks::<4>().0, w.as_chunks::<4>().0);
-    let (x0, x1, x2, x3) = (&x[..n], &x[n..2 * n], &x[2 * n..3 * n], &x[3 * n..4 * n]);
-    let (w0, w1) = (&w[..n], &w[n..2 * n]);
-    let mut sums = [[[0.0f32; 4]; 2]; 4];
-    for i in 0..n {
-        for (sums, x) in sums.iter_mut().zip([&x0[i], &x1[i], &x2[i], &x3[i]]) {
-            for (sums, w) in sums.iter_mut().zip([&w0[i], &w1[i]]) {
-                for lane in 0..4 {
-                    sums[lane] += x[lane] * w[lane];
-                }
-            }
+#[inline(always)]
+fn sum_of<S: Simd>(lanes: f32x8<S>) -> f32 {
+    let (low, high) = lanes.split();
+    (low + high).reduce_sum()
+}
+
+/// How weights of one type come out of a row's words. The code of a row is made for each level of SIMD, so it is a type and not a
+/// function of the table: `dispatch!` has to see it.
+pub trait Unpack {
+    /// The product of a row and an arranged vector.
+    fn dot<S: Simd>(simd: S, words: &[u32], halves: Halves<'_>, x: &[f32]) -> f32;
+    /// A row's weights, arranged.
+    fn unpack<S: Simd>(simd: S, words: &[u32], halves: Halves<'_>, out: &mut [f32]);
+}
+
+/// [`layout::format::Format::dot_rows`] of a type.
+pub fn dot_rows<U: Unpack>(matrix: &Matrix<'_>, first: usize, x: &[f32], out: &mut [f32]) {
+    dispatch!(Level::new(), simd => {
+        for (at, out) in out.iter_mut().enumerate() {
+            let (words, halves) = matrix.row(first + at);
+            *out = U::dot(simd, words, halves, x);
         }
-    }
-    sums.map(|rows| rows.map(|lanes| lanes.iter().sum()))
+    });
 }
 
-/// [`layout::format::Format::dot_row`] of a block type.
-pub fn dot_blocks<B: Block>(words: &[u32], halves: Halves<'_>, x: &[f32]) -> f32 {
-    let mut sums = [0.0; LANES];
-    let runs = words.chunks_exact(B::BITS).zip(x.as_chunks::<RUN>().0);
-    for (run, (words, x)) in runs.enumerate() {
-        let integers = planes::arranged(B::BITS, words);
-        let (mut parts, mut totals) = ([0.0; LANES], [0.0; LANES]);
-        for (w, x) in integers.as_chunks::<LANES>().0.iter().zip(x.as_chunks::<LANES>().0) {
-            for lane in 0..LANES {
-                parts[lane] += (w[lane] - B::ZERO) * x[lane];
+/// [`layout::format::Format::unpack_rows`] of a type.
+pub fn unpack_rows<U: Unpack>(matrix: &Matrix<'_>, rows: Range<usize>, out: &mut [f32]) {
+    dispatch!(Level::new(), simd => {
+        for (row, out) in rows.zip(out.chunks_exact_mut(matrix.k)) {
+            let (words, halves) = matrix.row(row);
+            U::unpack(simd, words, halves, out);
+        }
+    });
+}
+
+/// One word a weight.
+pub struct Words;
+
+impl Unpack for Words {
+    #[inline(always)]
+    fn dot<S: Simd>(simd: S, words: &[u32], _: Halves<'_>, x: &[f32]) -> f32 {
+        dot_simd(simd, bytemuck::cast_slice(words), x)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Simd>(_: S, words: &[u32], _: Halves<'_>, out: &mut [f32]) {
+        out.copy_from_slice(bytemuck::cast_slice(words));
+    }
+}
+
+/// A block type.
+pub struct Blocks<B>(PhantomData<B>);
+
+impl<B: Block> Unpack for Blocks<B> {
+    #[inline(always)]
+    fn dot<S: Simd>(simd: S, words: &[u32], halves: Halves<'_>, x: &[f32]) -> f32 {
+        let mut sums = f32x8::splat(simd, 0.0);
+        let runs = words.chunks_exact(B::BITS).zip(x.as_chunks::<RUN>().0);
+        for (run, (words, x)) in runs.enumerate() {
+            let mut parts = f32x8::splat(simd, 0.0);
+            let mut totals = parts;
+            for (integers, x) in integers::<B, S>(simd, words).into_iter().zip(x.as_chunks::<LANES>().0) {
+                let x = f32x8::from_slice(simd, x);
+                parts = integers.mul_add(x, parts);
                 if B::OFFSETS {
-                    totals[lane] += x[lane];
+                    totals += x;
                 }
             }
-        }
-        let Affine { scales, offset } = affine::<B>(halves, run);
-        for lane in 0..LANES {
-            sums[lane] += parts[lane] * scales[lane / 4];
+            let Affine { scales, offset } = affine::<B>(halves, run);
+            sums = parts.mul_add(spread(simd, scales), sums);
             if B::OFFSETS {
-                sums[lane] -= totals[lane] * offset;
+                sums = totals.mul_add(-offset, sums);
+            }
+        }
+        sum_of(sums)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, words: &[u32], halves: Halves<'_>, out: &mut [f32]) {
+        let runs = words.chunks_exact(B::BITS).zip(out.as_chunks_mut::<RUN>().0);
+        for (run, (words, out)) in runs.enumerate() {
+            let Affine { scales, offset } = affine::<B>(halves, run);
+            let scales = spread(simd, scales);
+            for (integers, out) in integers::<B, S>(simd, words).into_iter().zip(out.as_chunks_mut::<LANES>().0) {
+                let weights = integers * scales;
+                let weights = if B::OFFSETS { weights - offset } else { weights };
+                weights.store_slice(out);
             }
         }
     }
-    sums.iter().sum()
 }
 
-/// [`layout::format::Format::unpack_row`] of a block type.
-pub fn unpack_blocks<B: Block>(words: &[u32], halves: Halves<'_>, out: &mut [f32]) {
-    let runs = words.chunks_exact(B::BITS).zip(out.as_chunks_mut::<RUN>().0);
-    for (run, (words, out)) in runs.enumerate() {
-        let integers = planes::arranged(B::BITS, words);
-        let Affine { scales, offset } = affine::<B>(halves, run);
-        for (at, (out, integer)) in out.iter_mut().zip(integers).enumerate() {
-            *out = (integer - B::ZERO) * scales[at % LANES / 4];
-            if B::OFFSETS {
-                *out -= offset;
-            }
-        }
-    }
+/// A run's integers less zero, [`planes::arranged`], eight at a time.
+#[inline(always)]
+fn integers<B: Block, S: Simd>(simd: S, words: &[u32]) -> [f32x8<S>; RUN / LANES] {
+    let packed = planes::packed(simd, B::BITS, words);
+    // Bytes with a sign: those of 8 bits have no zero, and of fewer bits none is below it by more than 32.
+    let signed = packed.bitcast::<fearless_simd::i8x32<S>>() - (B::ZERO as i8);
+    let signed: i32x8<S> = signed.bitcast();
+    // Shifts by constants, written out.
+    [signed << 24 >> 24, signed << 16 >> 24, signed << 8 >> 24, signed >> 24].map(|lanes| lanes.to_float())
+}
+
+/// Each scale in half of the lanes.
+#[inline(always)]
+fn spread<S: Simd>(simd: S, scales: [f32; 2]) -> f32x8<S> {
+    let [low, high] = scales.map(|scale| f32x4::splat(simd, scale));
+    low.combine(high)
 }
 
 #[inline(always)]
@@ -154,48 +191,75 @@ fn affine<B: Block>(halves: Halves<'_>, run: usize) -> Affine {
     B::affine(halves.skip(run / runs * B::HALVES), run % runs)
 }
 
-/// [`layout::format::Format::dot_row`] of two weights a word; `low` reads the low half.
-#[inline(always)] // so that `low` is inlined into the loop
-pub fn dot_pairs(words: &[u32], x: &[f32], low: impl Fn(u32) -> f32) -> f32 {
-    let mut sums = [0.0; LANES];
-    let (groups, rest) = words.as_chunks();
-    let (xs, x_rest) = x.as_chunks::<LANES>();
-    for (words, x) in groups.iter().zip(xs) {
-        let weights = pairs(words, &low);
-        for lane in 0..LANES {
-            sums[lane] += weights[lane] * x[lane];
-        }
-    }
-    let tail: f32 = rest_of_pairs(rest, &low).zip(x_rest).map(|(w, x)| w * x).sum();
-    sums.iter().sum::<f32>() + tail
+/// How one of two weights in a word is read.
+pub trait Half {
+    /// The weight in the low half.
+    fn low(word: u32) -> f32;
 }
 
-/// [`layout::format::Format::unpack_row`] of two weights a word.
-#[inline(always)] // as above
-pub fn unpack_pairs(words: &[u32], out: &mut [f32], low: impl Fn(u32) -> f32) {
-    let (groups, rest) = words.as_chunks();
-    let (outs, out_rest) = out.as_chunks_mut::<LANES>();
-    for (words, out) in groups.iter().zip(outs) {
-        *out = pairs(words, &low);
+/// IEEE half.
+pub struct F16;
+
+impl Half for F16 {
+    #[inline(always)]
+    fn low(word: u32) -> f32 {
+        layout::block::half_to_f32(word)
     }
-    for (weight, out) in rest_of_pairs(rest, &low).zip(out_rest) {
-        *out = weight;
+}
+
+/// Upper half of an IEEE single.
+pub struct BF16;
+
+impl Half for BF16 {
+    #[inline(always)]
+    fn low(word: u32) -> f32 {
+        f32::from_bits(word << 16)
+    }
+}
+
+/// Two weights a word. Plain loops: with the CPU's instructions allowed, the compiler finds the vectors.
+pub struct Pairs<H>(PhantomData<H>);
+
+impl<H: Half> Unpack for Pairs<H> {
+    #[inline(always)]
+    fn dot<S: Simd>(simd: S, words: &[u32], _: Halves<'_>, x: &[f32]) -> f32 {
+        let mut sums = f32x8::splat(simd, 0.0);
+        let (groups, rest) = words.as_chunks();
+        let (xs, x_rest) = x.as_chunks::<LANES>();
+        for (words, x) in groups.iter().zip(xs) {
+            sums = f32x8::from_slice(simd, &pairs::<H>(words)).mul_add(f32x8::from_slice(simd, x), sums);
+        }
+        let tail: f32 = rest_of_pairs::<H>(rest).zip(x_rest).map(|(w, x)| w * x).sum();
+        sum_of(sums) + tail
+    }
+
+    #[inline(always)]
+    fn unpack<S: Simd>(_: S, words: &[u32], _: Halves<'_>, out: &mut [f32]) {
+        let (groups, rest) = words.as_chunks();
+        let (outs, out_rest) = out.as_chunks_mut::<LANES>();
+        for (words, out) in groups.iter().zip(outs) {
+            *out = pairs::<H>(words);
+        }
+        for (weight, out) in rest_of_pairs::<H>(rest).zip(out_rest) {
+            *out = weight;
+        }
     }
 }
 
 #[inline(always)]
-fn pairs(words: &[u32; 4], low: &impl Fn(u32) -> f32) -> [f32; LANES] {
+fn pairs<H: Half>(words: &[u32; 4]) -> [f32; LANES] {
     let mut out = [0.0; LANES];
     for i in 0..4 {
-        out[i] = low(words[i]);
-        out[4 + i] = low(words[i] >> 16);
+        out[i] = H::low(words[i]);
+        out[4 + i] = H::low(words[i] >> 16);
     }
     out
 }
 
 /// A row whose length is an odd multiple of 4 ends in half a group, in natural order.
-fn rest_of_pairs(words: &[u32], low: &impl Fn(u32) -> f32) -> impl Iterator<Item = f32> {
-    words.iter().flat_map(|word| [low(*word), low(*word >> 16)])
+#[inline(always)]
+fn rest_of_pairs<H: Half>(words: &[u32]) -> impl Iterator<Item = f32> {
+    words.iter().flat_map(|word| [H::low(*word), H::low(*word >> 16)])
 }
 
 #[cfg(test)]
@@ -213,10 +277,12 @@ mod tests {
                 for row in 0..3 {
                     let natural = layout::read_row(ty, k, &data, &scales, row);
                     let mut unpacked = vec![f32::NAN; k];
-                    matrix.unpack_row(row, &mut unpacked);
+                    matrix.unpack_rows(row..row + 1, &mut unpacked);
                     assert_eq!(unpacked, arrange(ty, &natural), "{ty:?} {k} {row}");
                     let want: f64 = natural.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
-                    for got in [matrix.dot_row(row, &arrange(ty, &x)), dot(&unpacked, &arrange(ty, &x))] {
+                    let mut product = [f32::NAN];
+                    matrix.dot_rows(row, &arrange(ty, &x), &mut product);
+                    for got in [product[0], dot(&unpacked, &arrange(ty, &x))] {
                         assert!((f64::from(got) - want).abs() < 2e-6, "{ty:?} {k} {row}: {got} {want}");
                     }
                 }

@@ -1,7 +1,9 @@
 //! y = act(gate) · value, rows of the stacked gate/up product (prefill; decode does it in the product's epilogue).
 
-use super::inputs;
 use super::matvec::GluAct;
+use super::{exp, inputs, parallel};
+use fearless_simd::{Level, dispatch};
+
 use crate::graph::{
     Args, BindingDecl, BufferId, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
     Variant,
@@ -17,7 +19,7 @@ pub static GLU: Kernel = Kernel {
     flags: &["SIGMOID"],
     consts: &[],
     twin,
-    fast: None,
+    fast: Some(fast),
     alternatives: None,
     cases,
 };
@@ -64,6 +66,27 @@ fn twin(args: &mut Args<'_>) {
             y[t * stride + offset + i] = numerator / (1.0 + (-gate[i]).exp()) * up[i];
         }
     }
+}
+
+/// Tokens that a core takes at a time.
+const TOKENS_PER_TASK: usize = 16;
+
+fn fast(args: &mut Args<'_>) {
+    let [width, stride, offset] = ["width", "stride", "offset"].map(|name| args.param(name));
+    let silu = !args.has("SIGMOID");
+    let n_tokens = args.step.n_tokens as usize;
+    let (gate_up, y) = (&*args.take_f32("gate_up"), args.take_f32("y"));
+    parallel::for_chunks(&mut y[..n_tokens * stride], TOKENS_PER_TASK * stride, |first, y| {
+        dispatch!(Level::new(), _ => {
+            let rows = gate_up[first / stride * 2 * width..].chunks_exact(2 * width);
+            for (y, row) in y.chunks_exact_mut(stride).zip(rows) {
+                let (gates, up) = row.split_at(width);
+                for ((y, gate), up) in y[offset..offset + width].iter_mut().zip(gates).zip(up) {
+                    *y = exp::gate(silu, *gate) * up;
+                }
+            }
+        });
+    });
 }
 
 fn cases() -> Vec<Case> {

@@ -3,7 +3,8 @@
 //! Tiled twice: a tile of outputs a workgroup, a smaller one in each invocation's registers. Weights are dequantized on their way
 //! into workgroup memory, once for all tokens of the tile.
 
-use super::dot::{self, Matrix};
+use super::dot::Matrix;
+use super::gemm;
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
 use super::matvec::Bias;
 use super::{inputs, parallel};
@@ -100,8 +101,10 @@ fn bias<'a>(args: &mut Args<'a>) -> Option<&'a [f32]> {
     args.take_if("BIAS", "bias").map(|words| &bytemuck::cast_slice(words)[first..])
 }
 
-/// Rows that a core unpacks at a time: with k = 1536, 200 KB.
-const ROWS_PER_TASK: usize = 32;
+/// Rows that a core unpacks at a time: with k = 1536, 150 KB, which stay in its cache for all tokens.
+const ROWS_PER_TASK: usize = 4 * gemm::ROWS;
+/// Tokens whose products a core puts into their places at a time.
+const TOKENS_PER_TASK: usize = 16;
 
 fn fast(args: &mut Args<'_>) {
     let ty = WeightType::of(|flag| args.has(flag));
@@ -110,27 +113,21 @@ fn fast(args: &mut Args<'_>) {
     let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
     let matrix = Matrix { ty, k, data, scales };
     let n_tokens = args.step.n_tokens as usize;
-    let x: Vec<f32> = args.take_f32("x")[..n_tokens * k].chunks_exact(k).flat_map(|x| dot::arrange(ty, x)).collect();
-    let tasks = parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| {
-        let mut w = vec![0.0; rows.len() * k];
-        for (row, w) in rows.zip(w.chunks_exact_mut(k)) {
-            matrix.unpack_row(row, w);
-        }
-        dot::products(&x, &w, k)
-    });
+    let x = gemm::Panels::new(ty, k, &args.take_f32("x")[..n_tokens * k]);
+    let tasks = parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| x.products(&matrix, rows));
     let (residual, y, bias) = (args.has("RESIDUAL"), args.take_f32("y"), bias(args));
-    for (task, products) in tasks.iter().enumerate() {
-        let n = products.len() / n_tokens.max(1);
-        for (t, products) in products.chunks_exact(n.max(1)).enumerate() {
-            let y = &mut y[t * stride + offset + task * ROWS_PER_TASK..][..n];
-            for (y, product) in y.iter_mut().zip(products) {
-                *y = if residual { *y + product } else { *product };
+    parallel::for_chunks(&mut y[..n_tokens * stride], TOKENS_PER_TASK * stride, |first, y| {
+        for (t, y) in (first / stride..).zip(y.chunks_exact_mut(stride)) {
+            for (rows, products) in y[offset..offset + n_rows].chunks_mut(ROWS_PER_TASK).zip(&tasks) {
+                for (y, product) in rows.iter_mut().zip(&products[t * products.len() / n_tokens..]) {
+                    *y = if residual { *y + product } else { *product };
+                }
             }
             if let Some(bias) = bias {
-                y.iter_mut().zip(&bias[task * ROWS_PER_TASK..]).for_each(|(y, bias)| *y += bias);
+                y[offset..offset + n_rows].iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
             }
         }
-    }
+    });
 }
 
 pub(super) fn cases() -> Vec<Case> {

@@ -5,7 +5,9 @@
 
 use super::dot::{self, Matrix};
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
-use super::parallel;
+use super::{exp, parallel};
+use fearless_simd::{Level, dispatch};
+
 use crate::graph::{Alternatives, Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 
 pub(super) mod cases;
@@ -220,9 +222,8 @@ fn fast(args: &mut Args<'_>) {
         }
     }
     let arranged = dot::arrange(ty, &x);
-    let rows =
-        parallel::map_ranges(n_rows, ROWS_PER_TASK, |rows| rows.map(|row| matrix.dot_row(row, &arranged)).collect::<Vec<f32>>());
-    let mut rows = rows.concat();
+    let mut rows = vec![0.0; n_rows];
+    parallel::for_chunks(&mut rows, ROWS_PER_TASK, |first, out| matrix.dot_rows(first, &arranged, out));
     if let Some(bias) = args.take_if("BIAS", "bias") {
         let bias: &[f32] = &bytemuck::cast_slice(bias)[args.param("bias_offset")..];
         rows.iter_mut().zip(bias).for_each(|(row, bias)| *row += bias);
@@ -232,10 +233,12 @@ fn fast(args: &mut Args<'_>) {
     let out = &mut y[out_offset..];
     if args.has("GLU") {
         let (gate, value) = rows.split_at(n_rows / 2);
-        for ((y, gate), value) in out.iter_mut().zip(gate).zip(value) {
-            let numerator = if args.has("SIGMOID") { 1.0 } else { *gate };
-            *y = numerator / (1.0 + (-gate).exp()) * value;
-        }
+        let silu = !args.has("SIGMOID");
+        dispatch!(Level::new(), _ => {
+            for ((y, gate), value) in out.iter_mut().zip(gate).zip(value) {
+                *y = exp::gate(silu, *gate) * value;
+            }
+        });
     } else if args.has("RESIDUAL") {
         out.iter_mut().zip(rows).for_each(|(y, row)| *y += row);
     } else {

@@ -2,6 +2,9 @@
 
 use super::attention::cases::{Fixture, Gates};
 use super::attention::{GateAct, Heads, Proj};
+use super::{exp, parallel};
+use fearless_simd::{Level, dispatch};
+
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
 /// Columns of `proj: [tokens, stride]`, and `o: [tokens, width]` in place.
@@ -14,7 +17,7 @@ pub static OUTPUT_GATE: Kernel = Kernel {
     flags: &["GATE_SILU"],
     consts: &[],
     twin,
-    fast: None,
+    fast: Some(fast),
     alternatives: None,
     cases,
 };
@@ -45,6 +48,25 @@ fn twin(args: &mut Args<'_>) {
             o[t * width + c] = (f64::from(o[t * width + c]) * gate) as f32;
         }
     }
+}
+
+/// Tokens that a core takes at a time.
+const TOKENS_PER_TASK: usize = 16;
+
+fn fast(args: &mut Args<'_>) {
+    let [width, stride, column] = ["width", "stride", "column"].map(|name| args.param(name));
+    let silu = args.has("GATE_SILU");
+    let n_tokens = args.step.n_tokens as usize;
+    let (proj, o) = (&*args.take_f32("proj"), args.take_f32("o"));
+    parallel::for_chunks(&mut o[..n_tokens * width], TOKENS_PER_TASK * width, |first, o| {
+        dispatch!(Level::new(), _ => {
+            for (t, o) in (first / width..).zip(o.chunks_exact_mut(width)) {
+                for (o, gate) in o.iter_mut().zip(&proj[t * stride + column..]) {
+                    *o *= exp::gate(silu, *gate);
+                }
+            }
+        });
+    });
 }
 
 fn cases() -> Vec<Case> {

@@ -5,6 +5,7 @@
 
 use super::attention::cases::{Fixture, Gates};
 use super::attention::{Heads, Proj, SHIFT_SLOTS};
+use super::{exp, parallel};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
 /// Columns of `proj: [tokens, stride]` and `shift_rows: [SHIFT_SLOTS, 2, width]` to `y: [tokens, width]`.
@@ -21,7 +22,7 @@ pub static TOKEN_SHIFT: Kernel = Kernel {
     flags: &[],
     consts: &[],
     twin,
-    fast: None,
+    fast: Some(fast),
     alternatives: None,
     cases,
 };
@@ -78,6 +79,35 @@ fn twin(args: &mut Args<'_>) {
             before = now;
         }
         rows[slot(step.shift_out) + c] = before as f32;
+    }
+}
+
+/// Tokens that a core takes at a time.
+const TOKENS_PER_TASK: usize = 16;
+
+fn fast(args: &mut Args<'_>) {
+    let [width, head_dim, stride] = ["width", "head_dim", "stride"].map(|name| args.param(name));
+    let [column, gate, which] = ["column", "gate", "which"].map(|name| args.param(name));
+    let (step, n_tokens) = (args.step, args.step.n_tokens as usize);
+    let (proj, rows, y) = (&*args.take_f32("proj"), args.take_f32("shift_rows"), args.take_f32("y"));
+    let slot = |slot: u32| (slot as usize * 2 + which) * width;
+    let row = |t: usize| &proj[t * stride + column..][..width];
+    let zeros = vec![0.0; width];
+    let oldest = if step.pos == 0 { &zeros } else { &rows[slot(step.shift_in)..][..width] };
+    parallel::for_chunks(&mut y[..n_tokens * width], TOKENS_PER_TASK * width, |first, y| {
+        for (t, y) in (first / width..).zip(y.chunks_exact_mut(width)) {
+            let (before, now) = (if t == 0 { oldest } else { row(t - 1) }, row(t));
+            let heads = before.chunks_exact(head_dim).zip(now.chunks_exact(head_dim));
+            for (head, (y, (before, now))) in y.chunks_exact_mut(head_dim).zip(heads).enumerate() {
+                let alpha = exp::sigmoid(proj[t * stride + gate + head]);
+                for (y, (before, now)) in y.iter_mut().zip(before.iter().zip(now)) {
+                    *y = alpha * before + (1.0 - alpha) * now;
+                }
+            }
+        }
+    });
+    if let Some(last) = n_tokens.checked_sub(1) {
+        rows[slot(step.shift_out)..][..width].copy_from_slice(row(last));
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::gpu::{self, AdapterPick, Gpu};
 use crate::graph::{BufferId, GraphId, Program, Step, cpu};
+use crate::kernel::parallel;
 
 /// What the caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl Device {
         match self {
             Self::Gpu(gpu) => gpu.replay(graph, step, logits),
             Self::Cpu(cpu) => {
-                cpu.replay(program.graph(graph), step, logits);
+                parallel::among_workers(|| cpu.replay(program.graph(graph), step, logits));
                 Ok(())
             }
         }

@@ -1,4 +1,5 @@
-//! Attention on the CPU device: heads, tiles of queries and splits in parallel, f32 loops that a compiler turns into vectors.
+//! Attention on the CPU device: heads, tiles of queries and splits in parallel, in the widest vectors of the CPU (see
+//! [`crate::kernel::dot`]).
 //!
 //! Same mathematics as the twins in f32, page by page with an online softmax. Weights stop at e^−60 = 9e-27: beside the weight 1
 //! of the running maximum a whole context of them is far below the last bit of Σ p, and products of smaller ones would be
@@ -8,16 +9,19 @@ use super::prologue::Prologue;
 use super::prune::{self, Live};
 use super::{LOWEST, MAX_SPLITS, PAGE, PARTIAL_HEAD, Pages, lambda};
 use crate::graph::Args;
+use crate::kernel::dot::dot_simd;
+use crate::kernel::exp::{LEAST, exp};
 use crate::kernel::parallel::map_ranges;
 
-/// Queries that share an unpacked page.
-const TILE: usize = 32;
-/// Queries and columns of one register block: 8 vectors of 4 floats.
-const ROWS: usize = 4;
-const COLUMNS: usize = 8;
-/// A score this far below the maximum weighs nothing.
-const NEGLIGIBLE: f32 = -60.0;
+use std::ops::Range;
 
+use fearless_simd::{Level, dispatch, f32x8, prelude::*, u16x8, u32x8};
+
+/// Queries that share an unpacked page.
+const TILE: usize = 48;
+/// Queries and columns of one register block: 6 vectors, or 12 where a vector has 4 floats.
+const ROWS: usize = 6;
+const COLUMNS: usize = 8;
 /// The keys, values and Λ of a layer, read only.
 struct Cache<'a> {
     k: &'a [u32],
@@ -38,15 +42,24 @@ struct Page {
     lam_slot: usize,
 }
 
+/// Exact in integers; as f64 it keeps 53 bits, more than any sum of f32 needs.
+fn difference(a: u64, b: u64) -> f64 {
+    a.wrapping_sub(b) as i64 as f64 * 2f64.powi(-32)
+}
+
 impl Cache<'_> {
     fn page(&self, pages: &Pages<'_>, page: usize, head: usize) -> Page {
         let (slot, lam_slot) = (pages.slot(page * PAGE, head / self.group), pages.lam_slot(page * PAGE, head, self.group));
         Page { slot, lam_slot }
     }
 
-    /// Λ of some keys of a page.
-    fn lams(&self, page: Page, keys: std::ops::Range<usize>) -> Vec<u64> {
-        keys.map(|key| lambda::read(self.lam, page.lam_slot + key)).collect()
+    /// `base` less the Λ of some keys of a page, from the first key on.
+    fn distances(&self, page: Page, keys: Range<usize>, base: u64) -> [f64; PAGE] {
+        let mut out = [0.0; PAGE];
+        for (out, key) in out.iter_mut().zip(keys) {
+            *out = difference(base, lambda::read(self.lam, page.lam_slot + key));
+        }
+        out
     }
 
     /// The first key that the query at a position sees.
@@ -84,7 +97,7 @@ pub fn prefill(args: &mut Args<'_>) {
         let tokens = first..(first + TILE).min(n_tokens);
         let row = |t: usize| &q[t * q_stride + q_column + head * h..][..h];
         let rows: Vec<&[f32]> = tokens.clone().map(row).collect();
-        tile(&cache, &pages, head, (pos + first, first_pages[range.start]), &rows, scale)
+        dispatch!(Level::new(), simd => tile(simd, &cache, &pages, head, (pos + first, first_pages[range.start]), &rows, scale))
     });
     for (ix, tile) in tiles.iter().enumerate() {
         let (head, first) = (ix / n_tiles, ix % n_tiles * TILE);
@@ -95,7 +108,9 @@ pub fn prefill(args: &mut Args<'_>) {
 }
 
 /// The outputs `[rows, h]` of up to TILE neighbouring queries from position `first` on, which see no page before `first_page`.
-fn tile(
+#[inline(always)]
+fn tile<S: Simd>(
+    simd: S,
     cache: &Cache<'_>,
     pages: &Pages<'_>,
     head: usize,
@@ -112,8 +127,10 @@ fn tile(
             queries[ix / ROWS * h + c][ix % ROWS] = q * scale;
         }
     }
-    let lams: Vec<u64> =
-        (first..first + rows.len()).map(|i| lambda::read(cache.lam, pages.lam_slot(i, head, cache.group))).collect();
+    // Λ counts from the first query's: f64 then has bits to spare, and D is rounded once, to f32.
+    let lam = |i: usize| lambda::read(cache.lam, pages.lam_slot(i, head, cache.group));
+    let base = lam(first);
+    let rises: Vec<f64> = (first..first + rows.len()).map(|i| difference(lam(i), base)).collect();
     let mut sums = vec![0.0; n_blocks * ROWS * h];
     let (mut tops, mut totals) = (vec![LOWEST as f32; n_blocks * ROWS], vec![0.0; n_blocks * ROWS]);
     let (mut keys, mut values) = (vec![0.0; h * PAGE], vec![0.0; PAGE * h]);
@@ -121,40 +138,33 @@ fn tile(
     for page in first_page..n_keys.div_ceil(PAGE) {
         let here = cache.page(pages, page, head);
         let n_seen = (n_keys - page * PAGE).min(PAGE);
-        unpack(cache, here.slot, n_seen, &mut keys, &mut values);
-        let page_lams = cache.lams(here, 0..n_seen);
+        unpack(simd, cache, here.slot, n_seen, &mut keys, &mut values);
+        let distances = cache.distances(here, 0..n_seen, base);
         for (block, a) in queries.chunks_exact(h).enumerate() {
             let mut scores = [[0.0; PAGE]; ROWS];
             for column in (0..PAGE).step_by(COLUMNS) {
-                for (row, part) in scores.iter_mut().zip(product(a, &keys, PAGE, column)) {
-                    row[column..column + COLUMNS].copy_from_slice(&part);
+                for (row, part) in scores.iter_mut().zip(product(simd, a, &keys, PAGE, column)) {
+                    part.store_slice(&mut row[column..column + COLUMNS]);
                 }
             }
             let mut weights = [[0.0; ROWS]; PAGE];
             let (mut fades, mut any) = ([1.0f32; ROWS], false);
             for (r, scores) in scores.iter_mut().enumerate() {
                 let ix = block * ROWS + r;
-                let Some(lam) = lams.get(ix) else { continue };
+                let Some(rise) = rises.get(ix) else { continue };
                 let seen = (first + ix + 1).saturating_sub(page * PAGE).min(n_seen);
                 let unseen = cache.oldest(first + ix).saturating_sub(page * PAGE).min(seen);
                 if unseen == seen {
                     continue;
                 }
-                let high = forget(&mut scores[unseen..seen], *lam, &page_lams[unseen..seen]);
-                if high - tops[ix] < NEGLIGIBLE {
+                let high = forget(simd, scores, unseen..seen, *rise, &distances);
+                if high - tops[ix] < LEAST {
                     continue;
                 }
                 any = true;
                 let top = tops[ix].max(high);
                 fades[r] = exp(tops[ix] - top);
-                for masked in [0..unseen, seen..PAGE] {
-                    scores[masked].fill(LOWEST as f32);
-                }
-                scores.iter_mut().for_each(|score| *score = exp(*score - top));
-                for masked in [0..unseen, seen..PAGE] {
-                    scores[masked].fill(0.0);
-                }
-                totals[ix] = totals[ix] * fades[r] + scores.iter().sum::<f32>();
+                totals[ix] = totals[ix] * fades[r] + weigh(simd, scores, unseen..seen, top);
                 tops[ix] = top;
                 for (weight, p) in weights.iter_mut().zip(scores) {
                     weight[r] = *p;
@@ -165,11 +175,10 @@ fn tile(
             }
             let sums = &mut sums[block * ROWS * h..][..ROWS * h];
             for column in (0..h).step_by(COLUMNS) {
-                let part = product(&weights, &values, h, column);
-                for (r, part) in part.iter().enumerate() {
-                    for (sum, add) in sums[r * h + column..].iter_mut().zip(part) {
-                        *sum = *sum * fades[r] + add;
-                    }
+                let part = product(simd, &weights, &values, h, column);
+                for (r, part) in part.into_iter().enumerate() {
+                    let sum = &mut sums[r * h + column..][..COLUMNS];
+                    f32x8::from_slice(simd, sum).mul_add(f32x8::splat(simd, fades[r]), part).store_slice(sum);
                 }
             }
         }
@@ -181,57 +190,85 @@ fn tile(
     sums
 }
 
-/// Subtracts D from the scores of the first keys of a page; gives their maximum.
-fn forget(scores: &mut [f32], lam: u64, page_lams: &[u64]) -> f32 {
-    let mut high = LOWEST as f32;
-    for (score, key_lam) in scores.iter_mut().zip(page_lams) {
-        // Exact, then rounded once. It fits i64, which converts faster than u64: Λ stays below 2^31 · 2^32.
-        *score -= (lam.wrapping_sub(*key_lam) as i64) as f32 * 2f32.powi(-32);
-        high = high.max(*score);
+/// Subtracts D from the scores of a page, whose keys outside `seen` become [`LOWEST`]; gives the maximum.
+#[inline(always)]
+fn forget<S: Simd>(simd: S, scores: &mut [f32; PAGE], seen: Range<usize>, rise: f64, distances: &[f64; PAGE]) -> f32 {
+    for (score, distance) in scores.iter_mut().zip(distances) {
+        *score -= (rise + distance) as f32;
     }
-    high
+    for masked in [0..seen.start, seen.end..PAGE] {
+        scores[masked].fill(LOWEST as f32);
+    }
+    let lanes = scores.as_chunks::<COLUMNS>().0.iter().map(|lanes| f32x8::from_slice(simd, lanes));
+    lanes.fold(f32x8::splat(simd, LOWEST as f32), |high, lanes| high.max(lanes)).reduce_max()
+}
+
+/// Makes weights of the scores, with zeros outside `seen`; gives their sum.
+#[inline(always)]
+fn weigh<S: Simd>(simd: S, scores: &mut [f32; PAGE], seen: Range<usize>, top: f32) -> f32 {
+    scores.iter_mut().for_each(|score| *score = exp(*score - top));
+    for masked in [0..seen.start, seen.end..PAGE] {
+        scores[masked].fill(0.0);
+    }
+    let lanes = scores.as_chunks::<COLUMNS>().0.iter().map(|lanes| f32x8::from_slice(simd, lanes));
+    lanes.fold(f32x8::splat(simd, 0.0), |sum, lanes| sum + lanes).reduce_sum()
 }
 
 /// Aᵀ·B for ROWS columns of A and COLUMNS columns of B from `column` on: `out[r][j] = Σ_n a[n][r] · b[n · stride + column + j]`.
 #[inline(always)]
-fn product(a: &[[f32; ROWS]], b: &[f32], stride: usize, column: usize) -> [[f32; COLUMNS]; ROWS] {
-    let mut out = [[0.0; COLUMNS]; ROWS];
+fn product<S: Simd>(simd: S, a: &[[f32; ROWS]], b: &[f32], stride: usize, column: usize) -> [f32x8<S>; ROWS] {
+    let mut out = [f32x8::splat(simd, 0.0); ROWS];
     for (a, b) in a.iter().zip(b.chunks_exact(stride)) {
-        let b = &b[column..column + COLUMNS];
+        let b = f32x8::from_slice(simd, &b[column..column + COLUMNS]);
         for (out, a) in out.iter_mut().zip(a) {
-            for (out, b) in out.iter_mut().zip(b) {
-                *out += a * b;
-            }
+            *out = f32x8::splat(simd, *a).mul_add(b, *out);
         }
     }
     out
 }
 
 /// The first keys of a page as `[h, PAGE]` and values as `[PAGE, h]`; zeros behind them, for what lies there may be anything.
-fn unpack(cache: &Cache<'_>, slot: usize, n_seen: usize, keys: &mut [f32], values: &mut [f32]) {
+#[inline(always)]
+fn unpack<S: Simd>(simd: S, cache: &Cache<'_>, slot: usize, n_seen: usize, keys: &mut [f32], values: &mut [f32]) {
     let h = cache.h;
     keys.fill(0.0);
     values.fill(0.0);
     let mut row = vec![0.0; h];
     for key in 0..n_seen {
-        unpack_row(cache.k, slot + key, cache.is_f16, &mut row);
+        unpack_row(simd, cache.k, slot + key, cache.is_f16, &mut row);
         for (column, k) in keys.chunks_exact_mut(PAGE).zip(&row) {
             column[key] = *k;
         }
-        unpack_row(cache.v, slot + key, cache.is_f16, &mut values[key * h..(key + 1) * h]);
+        unpack_row(simd, cache.v, slot + key, cache.is_f16, &mut values[key * h..(key + 1) * h]);
     }
 }
 
-fn unpack_row(pool: &[u32], slot: usize, is_f16: bool, row: &mut [f32]) {
+#[inline(always)]
+fn unpack_row<S: Simd>(simd: S, pool: &[u32], slot: usize, is_f16: bool, row: &mut [f32]) {
     let h = row.len();
-    if is_f16 {
-        for (pair, word) in row.chunks_exact_mut(2).zip(&pool[slot * h / 2..(slot + 1) * h / 2]) {
-            pair[0] = half(*word & 0xffff);
-            pair[1] = half(word >> 16);
-        }
-    } else {
+    if !is_f16 {
         row.copy_from_slice(bytemuck::cast_slice(&pool[slot * h..(slot + 1) * h]));
+        return;
     }
+    // Two halves a word, the first in the low half: all platforms are little-endian.
+    let halves: &[u16] = bytemuck::cast_slice(&pool[slot * h / 2..(slot + 1) * h / 2]);
+    let (eights, rest) = halves.as_chunks::<COLUMNS>();
+    let (rows, row_rest) = row.as_chunks_mut::<COLUMNS>();
+    for (out, bits) in rows.iter_mut().zip(eights) {
+        let (low, high) = u16x8::from_slice(simd, bits).widen();
+        half_lanes(low.combine(high)).store_slice(out);
+    }
+    for (out, bits) in row_rest.iter_mut().zip(rest) {
+        *out = half(u32::from(*bits));
+    }
+}
+
+/// [`half`] of each lane.
+#[inline(always)]
+fn half_lanes<S: Simd>(bits: u32x8<S>) -> f32x8<S> {
+    let magnitude: f32x8<S> = ((bits & 0x7fff) << 13).bitcast();
+    let magnitude: u32x8<S> = (magnitude * f32::from_bits((127 + 112) << 23)).bitcast();
+    (magnitude | ((bits & 0x8000) << 16)).bitcast()
 }
 
 /// A finite f16 (the pages hold no other) by moving its bits and scaling its exponent: no branch, no table.
@@ -239,20 +276,6 @@ fn unpack_row(pool: &[u32], slot: usize, is_f16: bool, row: &mut [f32]) {
 fn half(bits: u32) -> f32 {
     let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
     f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
-}
-
-/// e^x for x ≤ 0 to 2e-7 relative (below [`NEGLIGIBLE`] it stays what it is there): 2^n · e^r, |r| ≤ ln 2 / 2, Cephes' polynomial. Written
-/// without branches and casts, for vectors.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0; // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
-    let x = x.max(NEGLIGIBLE);
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = x - n * 0.693_359_4 + n * 2.121_944_4e-4;
-    let p = ((((1.987_569_1e-4 * r + 1.398_199_9e-3) * r + 8.333_452e-3) * r + 4.166_579_6e-2) * r + 1.666_666_5e-1) * r + 0.5;
-    let y = p * r * r + r + 1.0;
-    f32::from_bits(y.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
 /// `attn_decode`.
@@ -280,7 +303,8 @@ pub fn decode(args: &mut Args<'_>) {
         let end = (first + per_split).min(n_keys.div_ceil(PAGE));
         let keys = |page: usize| oldest.saturating_sub(page * PAGE)..(n_keys - page * PAGE).min(PAGE);
         let (query, lam) = &queries[head];
-        partial(&cache, query, *lam, (first..end).map(|page| (cache.page(pages, page, head), keys(page))))
+        let pages = (first..end).map(|page| (cache.page(pages, page, head), keys(page)));
+        dispatch!(Level::new(), simd => partial(simd, &cache, query, *lam, pages))
     });
     for (ix, row) in rows.iter().enumerate() {
         let at = (ix / n_splits * MAX_SPLITS + ix % n_splits) * (PARTIAL_HEAD + h);
@@ -289,50 +313,45 @@ pub fn decode(args: &mut Args<'_>) {
 }
 
 /// Maximum, Σ p and Σ p·v of one query over some keys of each page.
-fn partial(cache: &Cache<'_>, query: &[f32], lam: u64, pages: impl Iterator<Item = (Page, std::ops::Range<usize>)>) -> Vec<f32> {
+#[inline(always)]
+fn partial<S: Simd>(
+    simd: S,
+    cache: &Cache<'_>,
+    query: &[f32],
+    lam: u64,
+    pages: impl Iterator<Item = (Page, Range<usize>)>,
+) -> Vec<f32> {
     let h = cache.h;
     let (mut top, mut total) = (LOWEST as f32, 0.0);
     let mut row = vec![0.0; h];
     let mut out = vec![0.0; PARTIAL_HEAD + h];
     for (page, keys) in pages {
+        let (first, n) = (page.slot + keys.start, keys.len());
         let mut scores = [0.0; PAGE];
-        let scores = &mut scores[keys.clone()];
-        let first = page.slot + keys.start;
-        for (key, score) in scores.iter_mut().enumerate() {
-            unpack_row(cache.k, first + key, cache.is_f16, &mut row);
-            *score = dot(query, &row);
+        for (key, score) in scores[..n].iter_mut().enumerate() {
+            unpack_row(simd, cache.k, first + key, cache.is_f16, &mut row);
+            *score = dot_simd(simd, query, &row);
         }
-        let high = forget(scores, lam, &cache.lams(page, keys));
-        if high - top < NEGLIGIBLE {
+        let high = forget(simd, &mut scores, 0..n, 0.0, &cache.distances(page, keys, lam));
+        if high - top < LEAST {
             continue;
         }
         let before = top;
         top = top.max(high);
         let fade = exp(before - top);
-        scores.iter_mut().for_each(|score| *score = exp(*score - top));
-        total = total * fade + scores.iter().sum::<f32>();
+        total = total * fade + weigh(simd, &mut scores, 0..n, top);
         let sums = &mut out[PARTIAL_HEAD..];
         sums.iter_mut().for_each(|sum| *sum *= fade);
-        for (key, p) in scores.iter().enumerate() {
-            unpack_row(cache.v, first + key, cache.is_f16, &mut row);
-            for (sum, v) in sums.iter_mut().zip(&row) {
-                *sum += p * v;
+        for (key, p) in scores[..n].iter().enumerate() {
+            unpack_row(simd, cache.v, first + key, cache.is_f16, &mut row);
+            let p = f32x8::splat(simd, *p);
+            for (sum, v) in sums.as_chunks_mut::<COLUMNS>().0.iter_mut().zip(row.as_chunks::<COLUMNS>().0) {
+                p.mul_add(f32x8::from_slice(simd, v), f32x8::from_slice(simd, sum)).store_slice(sum);
             }
         }
     }
     (out[0], out[1]) = (top, total);
     out
-}
-
-/// a·b in eight partial sums, for vectors.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0; 8];
-    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-            *sum += a * b;
-        }
-    }
-    sums.iter().sum()
 }
 
 #[cfg(test)]
@@ -342,18 +361,9 @@ mod tests {
     #[test]
     fn every_finite_half_is_itself() {
         for bits in (0..0x8000u32).filter(|bits| bits & 0x7c00 != 0x7c00).flat_map(|bits| [bits, bits | 0x8000]) {
+            let lanes: [f32; 8] = dispatch!(Level::new(), simd => half_lanes(u32x8::splat(simd, bits)).into());
+            assert_eq!(lanes[0].to_bits(), half(bits).to_bits(), "{bits:#x}");
             assert_eq!(half(bits).to_bits(), half::f16::from_bits(bits as u16).to_f32().to_bits(), "{bits:#x}");
         }
-    }
-
-    #[test]
-    fn exp_is_close_wherever_a_weight_counts() {
-        for ix in 0..60_000 {
-            let x = -(ix as f32) / 1000.0;
-            let want = f64::from(x).exp();
-            assert!((f64::from(exp(x)) / want - 1.0).abs() < 3e-7, "{x}");
-        }
-        assert_eq!(exp(0.0), 1.0);
-        assert!(exp(-1e30) < 1e-26);
     }
 }

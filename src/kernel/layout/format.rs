@@ -1,9 +1,10 @@
 //! What the kernels know of a type of weights, as one row of a table: [`Format::blocks`] makes it for a [`Block`], the other
 //! three are written out.
 
-use super::block::{Block, Halves, half_to_f32};
+use super::block::{Block, Halves};
 use super::planes::{self, RUN};
-use crate::kernel::dot;
+use crate::kernel::dot::{self, Matrix};
+use std::ops::Range;
 
 /// A row of the table of types.
 pub struct Format {
@@ -19,14 +20,14 @@ pub struct Format {
     pub repack: fn(&[u8], &mut Vec<u32>, &mut Vec<u16>),
     /// For the twins: weight `at` of a row's words and scales.
     pub weight: fn(&[u32], Halves<'_>, usize) -> f32,
-    /// Of so many weights together, `source(at)` is the one at `at` in the order of `dot_row` and `unpack_row`.
+    /// Of so many weights together, `source(at)` is the one at `at` in the order of `dot_rows` and `unpack_rows`.
     pub group: usize,
     /// See `group`.
     pub source: fn(usize) -> usize,
-    /// For the `fast` code: the product of a row's words and an arranged vector.
-    pub dot_row: fn(&[u32], Halves<'_>, &[f32]) -> f32,
-    /// For the `fast` code: a row's weights, arranged.
-    pub unpack_row: fn(&[u32], Halves<'_>, &mut [f32]),
+    /// For the `fast` code: the products of a matrix's rows from one on, as many as there is room for, and an arranged vector.
+    pub dot_rows: fn(&Matrix<'_>, usize, &[f32], &mut [f32]),
+    /// For the `fast` code: the weights of some rows of a matrix, arranged.
+    pub unpack_rows: fn(&Matrix<'_>, Range<usize>, &mut [f32]),
     /// How test cases make a block.
     pub sample: Sample,
 }
@@ -55,8 +56,8 @@ impl Format {
         weight: |words, _, at| f32::from_bits(words[at]),
         group: 1,
         source: |at| at,
-        dot_row: |words, _, x| dot::dot(bytemuck::cast_slice(words), x),
-        unpack_row: |words, _, out| out.copy_from_slice(bytemuck::cast_slice(words)),
+        dot_rows: dot::dot_rows::<dot::Words>,
+        unpack_rows: dot::unpack_rows::<dot::Words>,
         sample: Sample::Weights(f32::to_bits),
     };
 
@@ -76,8 +77,8 @@ impl Format {
     /// IEEE half.
     pub const F16: Self = Self {
         weight: |words, _, at| half::f16::from_bits((words[at / 2] >> (at % 2 * 16)) as u16).to_f32(),
-        dot_row: |words, _, x| dot::dot_pairs(words, x, half_to_f32),
-        unpack_row: |words, _, out| dot::unpack_pairs(words, out, half_to_f32),
+        dot_rows: dot::dot_rows::<dot::Pairs<dot::F16>>,
+        unpack_rows: dot::unpack_rows::<dot::Pairs<dot::F16>>,
         sample: Sample::Weights(|weight| half::f16::from_f32(weight).to_bits().into()),
         ..Self::PAIRS
     };
@@ -85,8 +86,8 @@ impl Format {
     /// Upper half of an IEEE single.
     pub const BF16: Self = Self {
         weight: |words, _, at| half::bf16::from_bits((words[at / 2] >> (at % 2 * 16)) as u16).to_f32(),
-        dot_row: |words, _, x| dot::dot_pairs(words, x, |word| f32::from_bits(word << 16)),
-        unpack_row: |words, _, out| dot::unpack_pairs(words, out, |word| f32::from_bits(word << 16)),
+        dot_rows: dot::dot_rows::<dot::Pairs<dot::BF16>>,
+        unpack_rows: dot::unpack_rows::<dot::Pairs<dot::BF16>>,
         sample: Sample::Weights(|weight| half::bf16::from_f32(weight).to_bits().into()),
         ..Self::PAIRS
     };
@@ -102,8 +103,8 @@ impl Format {
             weight: weight::<B>,
             group: RUN,
             source: |at| planes::source(B::BITS, at),
-            dot_row: dot::dot_blocks::<B>,
-            unpack_row: dot::unpack_blocks::<B>,
+            dot_rows: dot::dot_rows::<dot::Blocks<B>>,
+            unpack_rows: dot::unpack_rows::<dot::Blocks<B>>,
             sample: Sample::Scales(B::SAMPLE_SCALES),
         }
     }

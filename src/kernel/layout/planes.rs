@@ -6,6 +6,8 @@
 //! So a word shifted and masked gives four neighbours, one a byte, and the same word gives the four 16 further on; the planes of
 //! 4 bits are the bytes of Q4_0 as they are. 8 bits are signed and in natural order.
 
+use fearless_simd::{prelude::*, u32x4, u32x8};
+
 /// Integers of a run.
 pub const RUN: usize = 32;
 
@@ -58,40 +60,34 @@ pub fn integer(bits: usize, words: &[u32], at: usize) -> i32 {
     PLANES.into_iter().filter(|plane| bits & plane != 0).map(part).sum::<u32>() as i32
 }
 
-/// A run in the order that SIMD finds: of four words all lowest fields, then all next ones. [`source`] says which they are.
-/// Of every eight the first four are of the first 16, the others of the second.
+/// A run as SIMD finds it: word `lane` of the vector has integer [`source`]`(bits, byte * 8 + lane)` in its byte `byte`. The first
+/// four words are of the first 16 integers, the others of the second.
 #[inline(always)] // so that `bits` is a constant and the result stays in registers
-pub fn arranged(bits: usize, words: &[u32]) -> [f32; RUN] {
-    let mut out = [0.0; RUN];
+pub fn packed<S: Simd>(simd: S, bits: usize, words: &[u32]) -> u32x8<S> {
     if bits == 8 {
-        for byte in 0..4 {
-            for i in 0..8 {
-                out[byte * 8 + i] = ((words[i] << (24 - 8 * byte)) as i32 >> 24) as f32;
-            }
-        }
-        return out;
+        return u32x8::from_slice(simd, &words[..8]);
     }
-    // As in the shader: four integers of each half and j, one a byte. Written out, since not every loop is unrolled.
-    let word = |plane: usize, at: usize| if bits & plane == 0 { 0 } else { words[before(bits, plane) + at] };
-    let fours = [word(4, 0), word(4, 1), word(4, 2), word(4, 3)];
-    let twos = [word(2, 0), word(2, 0) >> 4, word(2, 1), word(2, 1) >> 4];
-    let ones = [word(1, 0), word(1, 0) >> 2, word(1, 0) >> 4, word(1, 0) >> 6];
-    let mut packed = [[0; 4]; 2];
-    for (half, packed) in packed.iter_mut().enumerate() {
-        for j in 0..4 {
-            let part = |word: u32, plane: usize| (word >> (half * plane) & (0x0101_0101 * mask(plane))) << before(bits, plane);
-            packed[j] = part(fours[j], 4) | part(twos[j], 2) | part(ones[j], 1);
-        }
+    // As in the shader: four integers of each half and j, one a byte.
+    let fields = |plane: usize, words: [u32; 4]| -> u32x8<S> {
+        let words = u32x4::simd_from(simd, words);
+        let halves = words.combine(words >> plane as u32);
+        (halves & (0x0101_0101 * mask(plane))) << before(bits, plane) as u32
+    };
+    let word = |plane: usize, at: usize| words[before(bits, plane) + at];
+    let mut packed = u32x8::splat(simd, 0);
+    if bits & 4 != 0 {
+        packed |= fields(4, [word(4, 0), word(4, 1), word(4, 2), word(4, 3)]);
     }
-    for field in 0..8 {
-        for j in 0..4 {
-            out[field * 4 + j] = (packed[field % 2][j] >> (field / 2 * 8) & 255) as i32 as f32;
-        }
+    if bits & 2 != 0 {
+        packed |= fields(2, [word(2, 0), word(2, 0) >> 4, word(2, 1), word(2, 1) >> 4]);
     }
-    out
+    if bits & 1 != 0 {
+        packed |= fields(1, [word(1, 0), word(1, 0) >> 2, word(1, 0) >> 4, word(1, 0) >> 6]);
+    }
+    packed
 }
 
-/// Which integer of a run is at `at` of [`arranged`].
+/// Which integer of a run is at `at` of the order in which [`packed`] has them: byte by byte, word by word.
 pub fn source(bits: usize, at: usize) -> usize {
     if bits == 8 { at % 8 * 4 + at / 8 } else { at % 4 * 4 + at / 8 + at / 4 % 2 * 16 }
 }
@@ -99,6 +95,14 @@ pub fn source(bits: usize, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fearless_simd::{Level, dispatch};
+
+    /// Byte `at` of [`packed`], with a sign if there are 8 bits.
+    fn byte(bits: usize, words: &[u32], at: usize) -> i32 {
+        let packed: [u32; 8] = dispatch!(Level::new(), simd => packed(simd, bits, words).into());
+        let byte = (packed[at % 8] >> (at / 8 * 8)) as u8;
+        if bits == 8 { i32::from(byte as i8) } else { i32::from(byte) }
+    }
 
     #[test]
     fn every_width_comes_back_in_both_orders() {
@@ -110,7 +114,7 @@ mod tests {
             assert_eq!(words.len(), bits);
             for at in 0..RUN {
                 assert_eq!(integer(bits, &words, at), value(at), "{bits} bits, {at}");
-                assert_eq!(arranged(bits, &words)[at], value(source(bits, at)) as f32, "{bits} bits, {at}");
+                assert_eq!(byte(bits, &words, at), value(source(bits, at)), "{bits} bits, {at}");
                 assert_eq!(at % 8 / 4, source(bits, at) / 16, "{bits} bits, {at}");
             }
         }
