@@ -36,7 +36,7 @@ export interface Prefilled { done: number; total: number }
 /** `finish` comes with the last piece, `stop` with a stop text. */
 export interface EnginePiece { text: string; ids: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
 export interface EngineInfo {
-  device: string; deviceNote?: string; gpu: boolean; contextTokens: number; chunkTokens: number; vocab: number; deviceBytes: number;
+  device: string; deviceFeatures: string; deviceNote?: string; gpu: boolean; contextTokens: number; chunkTokens: number; vocab: number; deviceBytes: number;
 }
 "#;
 
@@ -240,8 +240,13 @@ impl Engine {
     /// What is known of the model.
     pub fn info(&self) -> EngineInfo {
         let model = &self.model;
+        let features = match model.device() {
+            Device::Gpu(executor) => executor.gpu().features().to_string(),
+            Device::Cpu(_) => String::new(),
+        };
         let out = object(&[
             ("device", model.device_name().into()),
+            ("deviceFeatures", features.into()),
             ("gpu", matches!(model.device(), Device::Gpu(_)).into()),
             ("contextTokens", model.context().into()),
             ("chunkTokens", model.chunk().into()),

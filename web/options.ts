@@ -104,6 +104,8 @@ export interface Info {
   device: string;
   /** Why `auto` did not take the GPU. */
   deviceNote?: string;
+  /** What the GPU's device has beyond WebGPU's baseline, for people: `subgroups of 32, f16`; empty on the CPU. */
+  deviceFeatures: string;
   /** Whether the model runs on the GPU. */
   gpu: boolean;
   /** Tokens that prompt and answer may have together. */

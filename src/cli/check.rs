@@ -45,7 +45,7 @@ fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
     let mut seen = |checked: &Checked| bar.set_message(checked.kernel);
     let checked = pollster::block_on(check(&gpu, &mut seen));
     bar.finish_and_clear();
-    Ok((gpu.info().name.clone(), checked?))
+    Ok((format!("{} ({})", gpu.info().name, gpu.features()), checked?))
 }
 
 /// Kernels without fast code run as their twins, which is nothing to compare.

@@ -30,7 +30,7 @@ pub(super) async fn open_equipped(adapter: &wgpu::Adapter) -> Result<(wgpu::Devi
 }
 
 fn asking_for_subgroups<F: Future>(request: impl FnOnce() -> F) -> F {
-    let asking = host().map(|host| host.ask_for(SUBGROUPS));
+    let asking = host().and_then(|host| host.ask_for(SUBGROUPS));
     let request = request();
     drop(asking);
     request

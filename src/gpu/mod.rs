@@ -53,7 +53,14 @@ impl Gpu {
     /// [`Error::NoGpu`] when no adapter fits, with what was found, or when the one that does refuses.
     pub async fn open(pick: AdapterPick) -> Result<Self> {
         let (adapter, info) = adapter::choose(&pick).await?;
-        let (device, queue) = open_baseline(&adapter, &info).await?;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("kitfox"),
+            required_features: wgpu::Features::empty(),
+            required_limits: wgpu::Limits::default(),
+            ..Default::default()
+        };
+        let opened = adapter.request_device(&descriptor).await;
+        let (device, queue) = opened.map_err(|error| Error::NoGpu(format!("{} refuses to open: {error}", info.name)))?;
         Self::opened(&pick, info, device, queue)
     }
 
@@ -70,8 +77,8 @@ impl Gpu {
                 Ok(Self { features, trusted: true, ..Self::opened(&pick, info, device, queue)? })
             }
             Err(error) => {
-                let (device, queue) = open_baseline(&adapter, &info).await?;
-                let gpu = Self::opened(&pick, info, device, queue)?;
+                // An adapter that was asked once may give no device any more.
+                let gpu = Self::open(pick).await?;
                 gpu.note(format!("opened with WebGPU's baseline only: {error}"));
                 Ok(gpu)
             }
@@ -157,17 +164,6 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gpu").field("info", &self.info).finish_non_exhaustive()
     }
-}
-
-async fn open_baseline(adapter: &wgpu::Adapter, info: &AdapterInfo) -> Result<(wgpu::Device, wgpu::Queue)> {
-    let descriptor = wgpu::DeviceDescriptor {
-        label: Some("kitfox"),
-        required_features: wgpu::Features::empty(),
-        required_limits: wgpu::Limits::default(),
-        ..Default::default()
-    };
-    let opened = adapter.request_device(&descriptor).await;
-    opened.map_err(|error| Error::NoGpu(format!("{} refuses to open: {error}", info.name)))
 }
 
 /// Browsers leave the adapter's name empty, and tell vendor and architecture only at the device.

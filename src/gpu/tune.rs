@@ -42,13 +42,14 @@ struct Site<'p> {
 }
 
 impl Site<'_> {
-    /// What its time depends on, and what there was to choose from.
+    /// What its time depends on, and what there was to choose from. Params are left out: how much there is to do shows in windows and
+    /// workgroups, and offsets would make every layer another site.
     fn key(&self) -> String {
-        let Dispatch { kernel, variant, bindings, params, grid, .. } = self.dispatch;
+        let Dispatch { kernel, variant, bindings, grid, .. } = self.dispatch;
         let words: Vec<_> = bindings.iter().map(|binding| binding.words).collect();
         let mut hasher = DefaultHasher::new();
         self.offered.iter().for_each(|offer| (offer.label(), offer.grid).hash(&mut hasher));
-        format!("{} [{variant}] {params:?} {words:?} {:?} {:x}", kernel.name, grid.at(&self.step), hasher.finish())
+        format!("{} [{variant}] {words:?} {:?} {:x}", kernel.name, grid.at(&self.step), hasher.finish())
     }
 }
 

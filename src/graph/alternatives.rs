@@ -5,6 +5,7 @@
 //! device is (`gpu::tune`), after each was compared with the twin there; here are only the words for it.
 
 use super::{Dispatch, Grid, Kernel, Program, Tolerance, Variant};
+use std::fmt;
 
 /// WebGPU's default largest number of invocations in a workgroup.
 pub const BASE_INVOCATIONS: u32 = 256;
@@ -97,6 +98,23 @@ impl Features {
             Need::Invocations(n) => self.max_invocations >= n,
             Need::WorkgroupBytes(n) => self.max_workgroup_bytes >= n,
         }
+    }
+}
+
+/// For people: `subgroups of 32, f16, timestamps, 1024 invocations, 48 KiB of workgroup memory`.
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subgroups = self.subgroups.map(|(least, most)| match least == most {
+            true => format!("subgroups of {least}"),
+            false => format!("subgroups of {least} to {most}"),
+        });
+        let named = [(self.f16, "f16"), (!self.coop.is_empty(), "cooperative matrices"), (self.timestamps, "timestamps")];
+        let mut has: Vec<String> = subgroups.into_iter().collect();
+        has.extend(named.into_iter().filter(|(there, _)| *there).map(|(_, name)| name.to_owned()));
+        has.extend((self.max_invocations > BASE_INVOCATIONS).then(|| format!("{} invocations", self.max_invocations)));
+        let kib = self.max_workgroup_bytes >> 10;
+        has.extend((self.max_workgroup_bytes > BASE_WORKGROUP_BYTES).then(|| format!("{kib} KiB of workgroup memory")));
+        write!(f, "{}", if has.is_empty() { "WebGPU's baseline".to_owned() } else { has.join(", ") })
     }
 }
 

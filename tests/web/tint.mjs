@@ -21,10 +21,11 @@ if (files.length === 0) {
 Object.assign(globalThis, globals);
 // Held to the end: collected before its devices, Dawn takes the process down.
 globalThis.gpu = create(['backend=null']);
-const adapter = await globalThis.gpu.requestAdapter();
 // WebGPU's default limits and no feature: what every browser has.
-const baseline = await adapter.requestDevice();
+const baseline = await (await globalThis.gpu.requestAdapter()).requestDevice();
 // What variants may find that say so.
+// An adapter gives one device.
+const adapter = await globalThis.gpu.requestAdapter();
 const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX, maxComputeWorkgroupStorageSize } = adapter.limits;
 const equipped = await adapter.requestDevice({
   requiredFeatures: ['subgroups', 'shader-f16'],
