@@ -51,7 +51,8 @@ const SUBGROUP: u32 = 32;
 /// In the place of a dispatch of [`matmul::MATMUL`].
 pub(super) fn offer(dispatch: &Dispatch, features: &Features) -> Option<Alternative> {
     let subgroup = features.subgroups.is_some_and(|(least, most)| (least..=most).contains(&SUBGROUP));
-    let narrow = !dispatch.variant.has(WeightType::F32.flag());
+    // f32 stays exact, and bf16 has numbers that f16 does not reach.
+    let narrow = ![WeightType::F32, WeightType::BF16].iter().any(|ty| dispatch.variant.has(ty.flag()));
     let offer = matmul::offered(dispatch, &MATMUL_COOP, &[COOP], &[ROWS], [ROWS, TOKENS]);
     (subgroup && narrow && dispatch.param("k").is_multiple_of(BLOCK))
         .then_some(Alternative { tolerance: Some(TOLERANCE), ..offer })
