@@ -3,31 +3,37 @@
 //! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
 //! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.
 
-use super::Rows;
 use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::{Heads, Kv, PAGE, Pages, fast, head_dim_variant, lambda, prune};
-use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
+use super::{Rows, attn_prefill_wide};
+use crate::graph::{
+    Alternatives, Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance,
+};
+
+pub(super) const BINDINGS: &[BindingDecl] = &[
+    BindingDecl::read("q", Elem::F32),
+    BindingDecl::read("k_pages", Elem::U32x4),
+    BindingDecl::read("v_pages", Elem::U32x4),
+    BindingDecl::read("lam_pages", Elem::U32x2),
+    BindingDecl::read("page_table", Elem::U32),
+    BindingDecl::write("o", Elem::F32x4),
+];
+pub(super) const PARAMS: &[&str] =
+    &["q_stride", "q_column", "n_kv_heads", "n_layers", "layer", "group", "window", "scale", "live", "ends"];
 
 /// Columns of `q: [tokens, q_stride]` and the pages to `o: [tokens, n_heads · HEAD_DIM]`.
 pub static ATTN_PREFILL: Kernel = Kernel {
     name: "attn_prefill",
     wgsl: include_str!("../../shaders/attn_prefill.wgsl"),
-    bindings: &[
-        BindingDecl::read("q", Elem::F32),
-        BindingDecl::read("k_pages", Elem::U32x4),
-        BindingDecl::read("v_pages", Elem::U32x4),
-        BindingDecl::read("lam_pages", Elem::U32x2),
-        BindingDecl::read("page_table", Elem::U32),
-        BindingDecl::write("o", Elem::F32x4),
-    ],
-    params: &["q_stride", "q_column", "n_kv_heads", "n_layers", "layer", "group", "window", "scale", "live", "ends"],
+    bindings: BINDINGS,
+    params: PARAMS,
     uses_step: true,
     flags: &["KV_F16", "PRUNE"],
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
-    alternatives: None,
+    alternatives: Some(Alternatives { needs: &[], of: attn_prefill_wide::offers }),
     cases,
 };
 
@@ -35,7 +41,7 @@ pub static ATTN_PREFILL: Kernel = Kernel {
 /// D near 20 (2e-6; beyond, p is 0) and an exponential of up to 3 + 2·20 units give δ up to 5e-6.
 const TOLERANCE: Tolerance = Tolerance { nmse: 1e-11, max_abs: 1e-5 };
 
-/// Queries of a workgroup; the shader has the same. Pages that are dead for the first of them are passed over by all.
+/// Queries of a workgroup; the shader has the same, and `attn_prefill_wide` twice as many. Pages that are dead for the first of them are passed over by all.
 const QUERIES: u32 = 32;
 
 /// Keys of a tile, which divides a page: keys and values of a tile in f32 have 16 KiB of workgroup memory.
@@ -55,7 +61,7 @@ pub fn record(r: &mut Recorder<'_>, heads: &Heads, q: &Rows, kv: &Kv, o: BufferI
     r.dispatch(&ATTN_PREFILL, variant, &bindings, &params, grid);
 }
 
-fn twin(args: &mut Args<'_>) {
+pub(super) fn twin(args: &mut Args<'_>) {
     let [q_stride, q_column, group] = ["q_stride", "q_column", "group"].map(|name| args.param(name));
     let (n_heads, window) = (args.param("n_kv_heads") * group, args.param("window"));
     let (h, scale, is_f16) = (args.constant("HEAD_DIM"), f64::from(args.param_f32("scale")), args.has("KV_F16"));
@@ -114,7 +120,7 @@ struct Special {
     tau: Option<f32>,
 }
 
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let plain = Special { head_dim: 64, group: 1, f16: true, gates: Gates::Soft, pos: 0, tokens: 130, window: None, tau: None };
     let mut all = vec![plain];
     for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
@@ -128,7 +134,8 @@ fn cases() -> Vec<Case> {
     }
     for (n, window) in [1, 3, 48, 64, 65, 100, 500].into_iter().enumerate() {
         let (pos, gates) = ([0, 200, 65][n % 3], Gates::ALL[n % 3]);
-        all.push(Special { group: 1 + n % 3, f16: n % 2 == 0, gates, pos, tokens: 70, window: Some(window), ..plain });
+        let head_dim = [32, 64][n % 2];
+        all.push(Special { head_dim, group: 1 + n % 3, f16: n % 2 == 0, gates, pos, tokens: 70, window: Some(window), ..plain });
     }
     // Dead pages: none, some, all but the newest; found by many invocations, and by one.
     for (group, gates, pos, tokens, tau) in [
@@ -140,7 +147,10 @@ fn cases() -> Vec<Case> {
         (1, Gates::Hard, 64 * 150, 1, 900.0),
         (1, Gates::Saturated, 320, 40, 1.0),
     ] {
-        all.push(Special { group, gates, f16: tau < 1.0, pos, tokens, tau: Some(tau), ..plain });
+        // Narrow ones for the devices that lack the workgroup memory for wide ones.
+        for head_dim in [32, 64] {
+            all.push(Special { head_dim, group, gates, f16: tau < 1.0, pos, tokens, tau: Some(tau), ..plain });
+        }
     }
     all.into_iter().map(case).collect()
 }

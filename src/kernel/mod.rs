@@ -11,6 +11,7 @@ pub mod attn_decode;
 pub mod attn_full;
 pub mod attn_merge;
 pub mod attn_prefill;
+pub mod attn_prefill_wide;
 pub mod copy;
 mod dot;
 pub mod embed;
@@ -73,7 +74,8 @@ pub static KERNELS: &[&Kernel] = &[
 ];
 
 /// Kernels that take the place of others where the adapter allows it: each has the cases of the one it stands for.
-pub static ALTERNATIVE_KERNELS: &[&Kernel] = &[&matmul_coop::MATMUL_COOP, &matmul_wide::MATMUL_WIDE, &matvec_sub::MATVEC_SUB];
+pub static ALTERNATIVE_KERNELS: &[&Kernel] =
+    &[&attn_prefill_wide::ATTN_PREFILL_WIDE, &matmul_coop::MATMUL_COOP, &matmul_wide::MATMUL_WIDE, &matvec_sub::MATVEC_SUB];
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
