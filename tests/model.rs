@@ -88,6 +88,9 @@ fn a_context_or_chunk_that_cannot_be_is_refused_before_any_weight_is_read() {
     let options = LoadOptions { context: Some(1 << 18), kv: KvType::F32, device: DeviceChoice::Cpu, ..Default::default() };
     let refused = load("head_dim_128", options).err().unwrap();
     assert!(matches!(refused, Error::OutOfMemory { bytes: 0x1000_0000, .. }), "{refused}");
+    assert!(refused.to_string().contains("at most 134217728 bytes; a context of at most 131072 tokens fits"), "{refused}");
+    let options = LoadOptions { context: Some(1 << 17), kv: KvType::F32, device: DeviceChoice::Cpu, ..Default::default() };
+    assert!(load("head_dim_128", options).is_ok());
 }
 
 /// An f16 cache rounds keys and values by 2^-11; the logits follow the f32 ones closely, and differ.

@@ -107,11 +107,11 @@ impl Model {
         let (pruning, pruning_note) = pruning(&config, options.prune)?;
         let evict = eviction(&config, pruning, options.overflow)?;
         let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores, evict };
-        fits_in_bindings(&declare(&checkpoint, &config, shape)?.program)?;
+        fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = options.chunk.unwrap_or_else(|| default_chunk(&opened, &config)).min(context);
         let Declared { mut program, pages, network, moves } = declare(&checkpoint, &config, Shape { chunk, ..shape })?;
-        fits_in_bindings(&program)?;
+        fits_in_bindings(&program, context)?;
         let graphs = Graphs {
             decode: network.record_decode(&mut program),
             prefill: network.record_prefill(&mut program, false),
@@ -361,16 +361,20 @@ fn match_tensors(file: &str, wanted: Vec<Wanted>, checkpoint: &Checkpoint) -> Re
 }
 
 /// Buffers that are bound whole must fit in a binding: a context too long for the KV pools is refused with the bytes.
-fn fits_in_bindings(program: &Program) -> Result<()> {
+fn fits_in_bindings(program: &Program, context: usize) -> Result<()> {
     let limit = crate::graph::MAX_BINDING_WORDS;
-    match program.buffers.iter().find(|buffer| buffer.words > limit) {
-        None => Ok(()),
-        Some(buffer) => Err(Error::OutOfMemory {
-            what: buffer.name.clone(),
-            bytes: buffer.words as u64 * 4,
-            reason: format!("WebGPU binds at most {} bytes; a shorter context or a smaller chunk fits", limit * 4),
-        }),
-    }
+    // The largest of all says what fits.
+    let Some(buffer) = program.buffers.iter().filter(|buffer| buffer.words > limit).max_by_key(|buffer| buffer.words) else {
+        return Ok(());
+    };
+    let fits = if buffer.name.ends_with("_pages") {
+        let column_words = buffer.words.div_ceil(context.div_ceil(PAGE));
+        format!("a context of at most {} tokens fits", limit / column_words * PAGE)
+    } else {
+        "a shorter context or a smaller chunk fits".to_owned()
+    };
+    let reason = format!("WebGPU binds at most {} bytes; {fits}", limit * 4);
+    Err(Error::OutOfMemory { what: buffer.name.clone(), bytes: buffer.words as u64 * 4, reason })
 }
 
 /// Moves the weights; a copy of what goes into one buffer, word by word, is kept.

@@ -6,7 +6,7 @@ use crate::graph::{BufferId, GraphId, Program, Step, cpu};
 use crate::kernel::attn_decode::AttnDecode;
 use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::rms_norm::RmsNorm;
-use crate::kernel::{Rows, attn_prefill, forget_gate, kv_append, output_gate, rope, token_shift};
+use crate::kernel::{Rows, attn_prefill, forget_gate, kv_append, output_gate, page_ends, rope, token_shift};
 
 const EPS: f32 = 1e-6;
 const N_TOKENS: usize = 150;
@@ -26,14 +26,25 @@ struct Layer {
     contents: Vec<(BufferId, Vec<u32>)>,
     inputs: Vec<f32>,
     window: Option<usize>,
+    /// With pages that slide: the page table's buffer and where its first live pages begin.
+    table: Option<(BufferId, usize)>,
 }
 
 fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Layer {
+    layer_with(head_dim, f16, group, window, false)
+}
+
+fn layer_with(head_dim: usize, f16: bool, group: usize, window: Option<usize>, slides: bool) -> Layer {
     let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: 1 };
     let mut fixture = Fixture::new(heads, f16, Gates::Soft, 0, N_TOKENS);
     fixture.kv.window = window;
     let (proj, columns) = fixture.proj(N_TOKENS);
-    let (kv, vectors) = (fixture.kv, fixture.vectors(N_TOKENS));
+    let vectors = fixture.vectors(N_TOKENS);
+    if slides {
+        fixture.prune(&vectors, 1e6, 0);
+    }
+    let kv = fixture.kv;
+    let table = kv.prune.map(|prune| (kv.page_table, prune.live));
     let (d, kv_width) = (heads.d(), heads.kv_width());
     let shift_rows = fixture.output("shift rows", heads.shift_words());
     let partials = fixture.output("partials", heads.partial_words());
@@ -59,6 +70,7 @@ fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Lay
     norm(&mut r, norms[0], QK_NORM_EPS);
     norm(&mut r, norms[1], QK_NORM_EPS);
     forget_gate::record(&mut r, &heads, proj, &columns, &vectors, &kv);
+    page_ends::record(&mut r, &heads, &vectors, &kv);
     let own = |buffer, stride| rows(buffer, stride, 0);
     let [q_rows, k_rows, v_rows] = [own(q, d), own(k, kv_width), own(v, kv_width)];
     rope::record(&mut r, heads.n_heads, head_dim, &vectors, &q_rows);
@@ -83,7 +95,7 @@ fn layer(head_dim: usize, f16: bool, group: usize, window: Option<usize>) -> Lay
     };
     let (weights, inputs) = (words(vectors.buffer), words(proj));
     let state = [kv.k_pages, kv.v_pages, kv.lam_pages];
-    Layer { program, prefill, decode, heads, proj, columns, vectors, weights, o, state, contents, inputs, window }
+    Layer { program, prefill, decode, heads, proj, columns, vectors, weights, o, state, contents, inputs, window, table }
 }
 
 impl Layer {
@@ -115,6 +127,10 @@ impl Layer {
                 first_page,
                 pad: 0,
             };
+            if let Some((table, live)) = self.table {
+                let taken: Vec<u32> = (0..self.heads.n_layers * 2).map(|ix| taken(pos, ix % 2) as u32).collect();
+                executor.write(table, live, &taken);
+            }
             let graph = if n_tokens == 1 { self.decode } else { self.prefill };
             executor.replay(self.program.graph(graph), &step, true);
             o.extend(executor.read(self.o)[..n_tokens * d].iter().map(|word| f32::from_bits(*word)));
@@ -158,7 +174,10 @@ impl Layer {
                 values.push(shifted(t, kv_head, columns.v, columns.v_shift));
                 let q = (0..h).map(|c| x(t, columns.q + head * h + c)).collect();
                 let q = rotated(norm(q, vectors.q_norm, head, 1e-5), t);
-                let oldest = (t + 1).saturating_sub(self.window.unwrap_or(usize::MAX));
+                let mut oldest = (t + 1).saturating_sub(self.window.unwrap_or(usize::MAX));
+                if self.table.is_some() {
+                    oldest = oldest.max(taken(t, kv_head) * PAGE);
+                }
                 let score = |j: usize| {
                     let dot: f64 = q.iter().zip(&keys[j]).map(|(q, k): (&f64, &f64)| q * k).sum();
                     (dot / (h as f64).sqrt() + lam - lams[j]).exp()
@@ -176,6 +195,11 @@ impl Layer {
         }
         o
     }
+}
+
+/// Pages taken away from a key head before the token at a position.
+fn taken(position: usize, kv_head: usize) -> usize {
+    usize::from(position >= [128, 140][kv_head]) * (2 - kv_head)
 }
 
 fn largest_difference(got: &[f32], want: &[f64]) -> f64 {
@@ -197,6 +221,22 @@ fn chunks_of_any_size_and_single_tokens_give_the_reference() {
                     off < 2e-5,
                     "head_dim {head_dim}, group {group}, window {window:?}, fast {fast}, chunks {sizes:?}: off by {off:.1e}"
                 );
+            }
+        }
+    }
+}
+
+/// Keys of pages that were taken away are masked, and no other.
+#[test]
+fn pages_that_slid_away_are_masked_exactly() {
+    for (head_dim, group) in [(32, 1), (64, 3)] {
+        let layer = layer_with(head_dim, false, group, None, true);
+        let want = layer.reference();
+        for fast in [false, true] {
+            // Chunks that end where pages are taken away.
+            for sizes in [&[1][..], &[4], &[64, 64, 12, 10], &[128, 12, 1, 1, 8]] {
+                let off = largest_difference(&layer.run(fast, sizes).0, &want);
+                assert!(off < 2e-5, "head_dim {head_dim}, group {group}, fast {fast}, chunks {sizes:?}: off by {off:.1e}");
             }
         }
     }
