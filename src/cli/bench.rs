@@ -10,6 +10,7 @@ use clap::Args;
 use cpu_time::ThreadTime;
 use kitfox::gpu::floor;
 use kitfox::session::draw::check_in_flight;
+use kitfox::session::trace::Traced;
 use kitfox::session::{Device, LoadOptions, Model, Sampler, SamplerOptions, load};
 use kitfox::{Error, Result};
 use pollster::block_on;
@@ -47,6 +48,9 @@ pub struct Arguments {
     /// `inflight`: decode with one token under way and with as many as pay, in turns
     #[arg(long, value_name = "WHAT", value_parser = ["inflight"])]
     compare: Option<String>,
+    /// Time of each kernel in a token and in a chunk of the prompt, from the GPU's own clock
+    #[arg(long)]
+    trace: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -102,15 +106,41 @@ pub fn run(arguments: &Arguments) -> Done {
             decode_single.0.extend(single);
         }
     }
-    let report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us, live_kv)?;
+    let mut report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us, live_kv)?;
+    if arguments.trace {
+        report["trace"] = trace(&mut model, &ids)?;
+    }
     if arguments.json {
         return print_json(&report);
     }
     let Value::Object(rows) = &report else { unreachable!("the report is an object") };
-    for (key, value) in rows {
+    for (key, value) in rows.iter().filter(|(key, _)| *key != "trace") {
         print_line(&format!("{key:<28} {}", one_line(value.to_string().trim_matches('"'))))?;
     }
+    for (what, kernels) in report["trace"].as_object().into_iter().flatten() {
+        print_line(&format!("\n{what}: kernel, dispatches, microseconds"))?;
+        for row in kernels.as_array().into_iter().flatten() {
+            let kernel = row["kernel"].as_str().unwrap_or_default();
+            print_line(&format!("{kernel:<28} {:>4} {:>10.1}", row["dispatches"], row["us"].as_f64().unwrap_or_default()))?;
+        }
+    }
     Ok(())
+}
+
+/// Times of the kernels of the prompt's last chunk and of the token behind it.
+fn trace(model: &mut Model, ids: &[u32]) -> Result<Value> {
+    let prompt = ids.len() - 1;
+    let last = prompt.saturating_sub(model.chunk());
+    let chunk = &ids[last..prompt];
+    time_prefill(model, &ids[..=last])?;
+    let of_chunk = block_on(model.trace(chunk))?;
+    block_on(model.prefill(chunk, false))?;
+    let of_token = block_on(model.trace(&ids[prompt..]))?;
+    let rows = |traced: &[Traced]| -> Value {
+        let row = |Traced { kernel, dispatches, seconds }: &Traced| json!({ "kernel": kernel, "dispatches": dispatches, "us": seconds * 1e6 });
+        traced.iter().map(row).collect()
+    };
+    Ok(json!({ "chunk": rows(&of_chunk), "token": rows(&of_token) }))
 }
 
 fn open(arguments: &Arguments) -> Result<Model> {

@@ -19,6 +19,8 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::rc::Rc;
 
+mod trace;
+
 /// Uniform windows start on multiples of this many bytes (WebGPU's default).
 const UNIFORM_ALIGN_BYTES: u64 = 256;
 

@@ -13,6 +13,8 @@ use std::rc::Rc;
 
 /// A pipeline and what its bind groups are made by.
 pub(super) struct Pipeline {
+    /// Its kernel's name.
+    pub(super) kernel: &'static str,
     pub(super) compute: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
 }
@@ -86,7 +88,7 @@ async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Resul
     if let Some(error) = validation.await.or(internal.await) {
         return Err(captured(error, &format!("pipeline {label}"), 0));
     }
-    Ok(Pipeline { compute, layout })
+    Ok(Pipeline { kernel: kernel.name, compute, layout })
 }
 
 fn layout_entries(kernel: &'static Kernel, variant: &Variant) -> Vec<wgpu::BindGroupLayoutEntry> {

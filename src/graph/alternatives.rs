@@ -47,7 +47,7 @@ pub struct Features {
     pub packed_dot: bool,
     /// Shapes of cooperative matrices; empty without them.
     pub coop: Vec<CoopShape>,
-    /// Timestamps at the ends of a pass.
+    /// Timestamps between the dispatches of a pass.
     pub timestamps: bool,
     /// Invocations of a workgroup, on x and y and in all.
     pub max_invocations: u32,

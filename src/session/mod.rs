@@ -9,6 +9,7 @@ pub mod load;
 pub mod model;
 pub mod pages;
 pub mod sampler;
+pub mod trace;
 
 pub use crate::model::evict::Overflow;
 pub use device::{Device, DeviceChoice};

@@ -1,0 +1,73 @@
+//! Where the time of a replay goes: a timestamp after every dispatch of its pass. A dispatch begins when what it reads is there, so the
+//! difference of two is the time of the one between, with the wait for the one before it.
+
+use super::{Executor, STAGING, Task};
+use crate::error::{Error, Result};
+use crate::gpu::{nudge, oneshot};
+use crate::graph::{GraphId, Step};
+
+/// WebGPU's largest number of queries in a set.
+const MAX_QUERIES: usize = 4096;
+
+impl Executor {
+    /// Replays a graph once and gives each dispatch's kernel and seconds.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] on a device that has no timestamps inside a pass, or a graph of over 4,095 dispatches; what the device
+    /// reports.
+    pub async fn trace(&self, graph: GraphId, step: &Step) -> Result<Vec<(&'static str, f64)>> {
+        let tasks = &self.graphs[graph.0 as usize];
+        if !self.gpu.features().timestamps {
+            return Err(Error::argument("trace", "a device with timestamps inside a pass", self.gpu.info().name.clone()));
+        }
+        if tasks.len() >= MAX_QUERIES {
+            let expected = format!("a graph of at most {} dispatches", MAX_QUERIES - 1);
+            return Err(Error::argument("trace", expected, tasks.len()));
+        }
+        let ticks = self.timed(tasks, step).await?;
+        let tick = f64::from(self.gpu.queue.get_timestamp_period()) * 1e-9;
+        let seconds = ticks.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 * tick);
+        Ok(tasks.iter().map(|task| self.pipelines[task.pipeline].kernel).zip(seconds).collect())
+    }
+
+    /// Timestamps before the first dispatch and after each.
+    async fn timed(&self, tasks: &[Task], step: &Step) -> Result<Vec<u64>> {
+        self.gpu.faults.check("trace")?;
+        let device = &self.gpu.device;
+        let count = tasks.len() as u32 + 1;
+        let (label, ty) = (Some("trace"), wgpu::QueryType::Timestamp);
+        let queries = device.create_query_set(&wgpu::QuerySetDescriptor { label, ty, count });
+        let size = u64::from(count) * 8;
+        let buffer = |usage| device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false });
+        let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
+        let staging = buffer(STAGING);
+        self.gpu.queue.write_buffer(&self.step, 0, bytemuck::bytes_of(step));
+        let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.write_timestamp(&queries, 0);
+        for (task, query) in tasks.iter().zip(1..) {
+            pass.set_pipeline(&self.pipelines[task.pipeline].compute);
+            pass.set_bind_group(0, &task.bind_group, &[]);
+            let [x, y, z] = task.grid.at(step);
+            pass.dispatch_workgroups(x, y, z);
+            pass.write_timestamp(&queries, query);
+        }
+        drop(pass);
+        encoder.resolve_query_set(&queries, 0..count, &resolved, 0);
+        encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, size);
+        let submission = self.gpu.queue.submit([encoder.finish()]);
+        let (sender, mapped) = oneshot::channel();
+        staging.map_async(wgpu::MapMode::Read, ..size, move |result| sender.send(result));
+        self.gpu.wait(submission, "trace")?;
+        let mapped = nudge::receive(&self.gpu.queue, mapped).await;
+        self.gpu.faults.check("trace")?;
+        let failed = |message: String| Error::Gpu { place: "reading timestamps".to_owned(), message };
+        match mapped {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(failed(error.to_string())),
+            None => return Err(failed("the device forgot the read".to_owned())),
+        }
+        let view = staging.get_mapped_range(..size).map_err(|error| failed(error.to_string()))?;
+        Ok(bytemuck::pod_collect_to_vec(&view))
+    }
+}
