@@ -5,8 +5,8 @@ mod common;
 #[path = "common/toy.rs"]
 mod toy;
 
-use kitfox::gpu::{Host, set_host, tune};
-use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, Kernel, Need, Program, Step};
+use kitfox::gpu::{Executor, Host, set_host, tune};
+use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
 use pollster::block_on;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -124,7 +124,7 @@ fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
         assert_eq!(gpu.notes().len(), n_notes, "a note is told once");
 
         // A choice that was kept decides, whatever the order says.
-        for (taken, want) in [("RIGHT", &["RIGHT"][..]), ("", &[])] {
+        for (taken, want) in [("varied [RIGHT]", &["RIGHT"][..]), ("varied []", &[])] {
             for words in memory.kept.borrow_mut().values_mut() {
                 let mut known: serde_json::Value = serde_json::from_str(words).unwrap();
                 let choices = known["choices"].as_object_mut().unwrap();
@@ -150,5 +150,23 @@ fn a_device_with_the_baseline_only_takes_what_was_recorded() {
         let chosen = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
         assert!(!flags(&chosen).contains(&"SUBGROUPS"));
         assert_eq!(gpu.notes(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_trace_has_a_time_for_every_dispatch() {
+    for gpu in common::gpus() {
+        let program = the_case().program;
+        let executor = block_on(Executor::new(gpu, &program)).unwrap();
+        assert!(block_on(executor.trace(GraphId(0), &step())).is_err(), "no timestamps in the baseline");
+    }
+    for gpu in common::equipped_gpus().into_iter().filter(|gpu| gpu.features().timestamps) {
+        let mut program = the_case().program;
+        let dispatch = program.graphs[0].dispatches[0].clone();
+        program.graphs[0].dispatches.push(dispatch);
+        let executor = block_on(Executor::new(gpu, &program)).unwrap();
+        let trace = block_on(executor.trace(GraphId(0), &step())).unwrap();
+        assert_eq!(trace.iter().map(|(kernel, _)| *kernel).collect::<Vec<_>>(), ["varied"; 2]);
+        assert!(trace.iter().all(|(_, seconds)| (0.0..10.0).contains(seconds)), "{trace:?}");
     }
 }
