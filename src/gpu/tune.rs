@@ -73,7 +73,7 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     // Words that cannot be read are as good as none.
     let mut known: Known = kept.and_then(|words| serde_json::from_str(&words).ok()).unwrap_or_default();
     let before = (known.verdicts.len(), known.choices.len());
-    judge(gpu, &sites, &mut known).await?;
+    judge(gpu, &name, &sites, &mut known).await?;
     pick(gpu, &name, &sites, &mut known).await?;
     if before != (known.verdicts.len(), known.choices.len()) {
         keep(&name, &known);
@@ -96,7 +96,7 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
 }
 
 /// Compares every variant that is offered and has no verdict yet with its twin, on one small case.
-async fn judge(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known) -> Result<()> {
+async fn judge(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known) -> Result<()> {
     let mut cases: HashMap<&str, Vec<Case>> = HashMap::new();
     for (_, Site { dispatch, offered, .. }) in sites {
         let kernel = dispatch.kernel;
@@ -106,6 +106,9 @@ async fn judge(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known) -> Re
                 continue;
             }
             let cases = cases.entry(kernel.name).or_insert_with(kernel.cases);
+            // Should the device be lost now, the next load finds this and does without.
+            known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
+            keep(name, known);
             let verdict = verdict(gpu, kernel, alternative, cases).await?;
             known.verdicts.insert(label, verdict.unwrap_or_default());
         }
