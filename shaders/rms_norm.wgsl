@@ -1,6 +1,5 @@
 // y = x / √(mean(x²) + eps) · w, over rows of `width` inside each token's row: one row (attn_norm) or one a head (q_norm).
 // LANES adjacent invocations share a row; WG / LANES rows a workgroup; a plane of workgroups: rows on x, tokens on y.
-// With SUBGROUPS a subgroup, or the lanes of a row if they are fewer, adds its sums by exchange; both sizes are powers of two.
 
 #ifdef COPY
 @group(0) @binding(0) var<storage, read> x: array<f32>; // [tokens, in_stride]
@@ -32,13 +31,7 @@ fn load(at: u32) -> f32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) local: u32,
-#ifdef SUBGROUPS
-  @builtin(subgroup_size) subgroup_size: u32,
-#endif
-) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let lane = local % LANES;
   let row = group.x * (WG / LANES) + local / LANES;
   let t = group.y;
@@ -52,18 +45,12 @@ fn main(
       sum += value * value;
     }
   }
-#ifdef SUBGROUPS
-  let summed = min(LANES, subgroup_size);
-  for (var distance = 1u; distance < summed; distance *= 2u) { sum += subgroupShuffleXor(sum, distance); }
-#else
-  let summed = 1u;
-#endif
   lane_sums[local] = sum;
   workgroupBarrier();
   if (!live) { return; }
   // Every lane adds all lane sums: cheaper than the barriers of a tree, and the same order in each.
   var total = 0.0;
-  for (var i = 0u; i < LANES; i += summed) { total += lane_sums[local - lane + i]; }
+  for (var i = 0u; i < LANES; i += 1u) { total += lane_sums[local - lane + i]; }
   let scale = inverseSqrt(total / f32(params.width) + params.eps);
   for (var i = lane; i < params.width; i += LANES) {
     y[y_row + i] = load(x_row + i) * scale * weight[params.w_offset + row * params.width + i];

@@ -7,6 +7,7 @@ mod toy;
 
 use kitfox::gpu::{Executor, Host, set_host, tune};
 use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
+use kitfox::kernel::KERNELS;
 use pollster::block_on;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +50,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     consts: &[],
     twin: |args| (TOY.twin)(args),
     fast: None,
-    alternatives: Some(Alternatives { needs: &[("ABSENT", Need::Invocations(u32::MAX))], of: offered }),
+    alternatives: Some(Alternatives {
+        needs: &[("ABSENT", Need::Invocations(u32::MAX))],
+        of: offered,
+        probe: |_| toy::case(&VARIED),
+    }),
     cases: || vec![toy::case(&VARIED)],
 };
 
@@ -145,11 +150,35 @@ fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
 fn a_device_with_the_baseline_only_takes_what_was_recorded() {
     for gpu in common::gpus() {
         let mut program = the_case().program;
-        let rms_norm = kitfox::kernel::KERNELS.iter().find(|kernel| kernel.name == "rms_norm").unwrap();
-        program.graphs = (rms_norm.cases)()[0].program.graphs.clone();
+        let matvec = KERNELS.iter().find(|kernel| kernel.name == "matvec").unwrap();
+        program.graphs = (matvec.cases)()[0].program.graphs.clone();
         let chosen = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
-        assert!(!flags(&chosen).contains(&"SUBGROUPS"));
+        assert_eq!(chosen.graphs[0].dispatches[0].kernel.name, "matvec");
         assert_eq!(gpu.notes(), Vec::<String>::new());
+    }
+}
+
+/// Without a GPU: what is judged at load is what the model would use.
+#[test]
+fn every_alternative_has_an_input_to_be_judged_by() {
+    let everything = Features::everything();
+    for kernel in KERNELS {
+        let Some(alternatives) = kernel.alternatives else { continue };
+        let mut seen = Vec::new();
+        for case in (kernel.cases)() {
+            let dispatch = &case.program.graphs[0].dispatches[0];
+            if dispatch.kernel.name != kernel.name || seen.contains(&dispatch.variant) {
+                continue;
+            }
+            seen.push(dispatch.variant.clone());
+            let probe = (alternatives.probe)(dispatch);
+            let judged = probe.program.graphs[0].dispatches[0].alternatives(&everything);
+            for offer in dispatch.alternatives(&everything) {
+                let alike =
+                    |other: &Alternative| other.kernel.name == offer.kernel.name && other.variant.flags == offer.variant.flags;
+                assert!(judged.iter().any(alike), "{} in the place of [{}]", offer.label(), dispatch.variant);
+            }
+        }
     }
 }
 

@@ -112,7 +112,7 @@ fn describe(info: &wgpu::AdapterInfo) -> AdapterInfo {
     }
 }
 
-pub(super) fn is_software(info: &wgpu::AdapterInfo) -> bool {
+fn is_software(info: &wgpu::AdapterInfo) -> bool {
     info.device_type == wgpu::DeviceType::Cpu || names_software(&info.name) || names_software(&info.driver)
 }
 

@@ -72,7 +72,7 @@ pub(super) fn features(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Featur
         timestamps: has.contains(wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
         max_invocations: invocations.min(limits.max_compute_workgroup_size_x).min(limits.max_compute_workgroup_size_y),
         max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
-        software: super::adapter::is_software(&info),
+        software: false, // the device knows better than its adapter, see `Gpu::opened`
     }
 }
 

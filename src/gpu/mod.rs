@@ -73,8 +73,10 @@ impl Gpu {
         let (adapter, info) = adapter::choose(&pick).await?;
         match features::open_equipped(&adapter).await {
             Ok((device, queue)) => {
-                let features = Rc::new(features::features(&adapter, &device));
-                Ok(Self { features, trusted: true, ..Self::opened(&pick, info, device, queue)? })
+                let features = features::features(&adapter, &device);
+                let gpu = Self::opened(&pick, info, device, queue)?;
+                let features = Rc::new(Features { software: gpu.info.software, ..features });
+                Ok(Self { features, trusted: true, ..gpu })
             }
             Err(error) => {
                 // An adapter that was asked once may give no device any more.
@@ -91,13 +93,15 @@ impl Gpu {
         if *pick == AdapterPick::HardwareOnly && info.software {
             return Err(adapter::refusal(pick, &[info.name]));
         }
+        // A browser tells only at the device that it draws on the CPU.
+        let features = Features { software: info.software, ..Features::default() };
         Ok(Self {
             device,
             queue,
             info,
             faults,
             pipelines: Rc::default(),
-            features: Rc::default(),
+            features: Rc::new(features),
             trusted: false,
             notes: Rc::default(),
         })

@@ -8,10 +8,10 @@
 use super::host::host;
 use super::{Executor, Gpu, harness};
 use crate::error::{Error, Result};
-use crate::graph::{Alternative, Binding, Case, Dispatch, Graph, GraphId, Kernel, Program, Role, Step};
+use crate::graph::{Alternative, Binding, Dispatch, Graph, GraphId, Program, Role, Step};
 use crate::kernel::{ALTERNATIVE_KERNELS, KERNELS, SHARED};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use web_time::{Duration, Instant};
 
@@ -73,8 +73,13 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     // Words that cannot be read are as good as none.
     let mut known: Known = kept.and_then(|words| serde_json::from_str(&words).ok()).unwrap_or_default();
     let before = (known.verdicts.len(), known.choices.len());
-    judge(gpu, &name, &sites, &mut known).await?;
-    pick(gpu, &name, &sites, &mut known).await?;
+    let decided = |(key, _): &(String, Site<'_>)| known.choices.contains_key(key);
+    if !sites.iter().all(decided) {
+        // Whether the host keeps anything shows when it is given what is known so far.
+        let kept = keep(&name, &known);
+        judge(gpu, &name, &sites, &mut known, kept).await?;
+        pick(gpu, &sites, &mut known, kept).await?;
+    }
     if before != (known.verdicts.len(), known.choices.len()) {
         keep(&name, &known);
     }
@@ -95,69 +100,57 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     Ok(chosen)
 }
 
-/// Compares every variant that is offered and has no verdict yet with its twin, on one small case.
-async fn judge(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known) -> Result<()> {
-    let mut cases: HashMap<&str, Vec<Case>> = HashMap::new();
+/// Compares what is offered and has no verdict yet with its twin, on one small input; unless `all` are to be compared, at every site
+/// only until one agrees.
+async fn judge(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known, all: bool) -> Result<()> {
     for (_, Site { dispatch, offered, .. }) in sites {
-        let kernel = dispatch.kernel;
         for alternative in offered {
             let label = alternative.label();
-            if known.verdicts.contains_key(&label) {
-                continue;
+            if !known.verdicts.contains_key(&label) {
+                // Should the device be lost now, the next load finds this and does without.
+                known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
+                keep(name, known);
+                let verdict = verdict(gpu, dispatch, alternative).await?;
+                known.verdicts.insert(label.clone(), verdict.unwrap_or_default());
             }
-            let cases = cases.entry(kernel.name).or_insert_with(kernel.cases);
-            // Should the device be lost now, the next load finds this and does without.
-            known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
-            keep(name, known);
-            let verdict = verdict(gpu, kernel, alternative, cases).await?;
-            known.verdicts.insert(label, verdict.unwrap_or_default());
+            if !all && known.verdicts[&label].is_empty() {
+                break;
+            }
         }
     }
     Ok(())
 }
 
-/// Why a variant is not to be used here, if so.
-async fn verdict(gpu: &Gpu, kernel: &Kernel, alternative: &Alternative, cases: &[Case]) -> Result<Option<String>> {
-    let Some((case, way)) = small_case(gpu, kernel, alternative, cases) else {
-        return Ok(Some("none of the kernel's cases runs it".to_owned()));
+/// Why an alternative is not to be used here, if so.
+async fn verdict(gpu: &Gpu, dispatch: &Dispatch, alternative: &Alternative) -> Result<Option<String>> {
+    let Some(alternatives) = dispatch.kernel.alternatives else { return Ok(None) };
+    let case = (alternatives.probe)(dispatch);
+    // The very variant, or another with its flags: some constants follow the number of rows.
+    let alike = harness::alternatives(gpu.features(), dispatch.kernel, &case)
+        .into_iter()
+        .filter(|(other, _)| other.kernel.name == alternative.kernel.name && other.variant.flags == alternative.variant.flags);
+    let Some(way) = alike.min_by_key(|(other, _)| other.variant != alternative.variant) else {
+        return Ok(Some("the kernel has no input to judge it by".to_owned()));
     };
-    match harness::check_alternative(gpu, kernel, case, &way).await {
+    match harness::check_alternative(gpu, dispatch.kernel, &case, &way).await {
         Ok(deviations) => Ok(deviations.iter().find(|deviation| deviation.failed()).map(ToString::to_string)),
         Err(Error::DeviceLost(why)) => Err(Error::DeviceLost(format!("{}: {why}", alternative.label()))),
         Err(error) => Ok(Some(error.to_string())),
     }
 }
 
-/// The smallest case that runs this very variant, else one with the same flags.
-fn small_case<'c>(
-    gpu: &Gpu,
-    kernel: &Kernel,
-    wanted: &Alternative,
-    cases: &'c [Case],
-) -> Option<(&'c Case, (Alternative, Program))> {
-    let ways =
-        cases.iter().flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, way)));
-    let alike = ways.filter(|(_, (alternative, _))| {
-        alternative.kernel.name == wanted.kernel.name && alternative.variant.flags == wanted.variant.flags
-    });
-    let words = |case: &Case| case.program.buffers.iter().map(|buffer| buffer.words).sum::<usize>();
-    alike.min_by_key(|(case, (alternative, _))| (alternative.variant != wanted.variant, words(case)))
-}
-
-/// Chooses for every site without a choice.
-async fn pick(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known) -> Result<()> {
+/// Chooses for every site without a choice; by time only if the choice is kept.
+async fn pick(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known, kept: bool) -> Result<()> {
     let start = Instant::now();
-    // Whether the host keeps anything shows when it is given what is known so far.
-    let mut kept = None;
     for (key, site) in sites {
         if known.choices.contains_key(key) {
             continue;
         }
-        let agrees = |offer: &&Alternative| known.verdicts[&offer.label()].is_empty();
+        let agrees = |offer: &&Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
         let mut ways: Vec<Dispatch> = site.offered.iter().filter(agrees).map(|offer| site.dispatch.taking(offer)).collect();
         ways.push(site.dispatch.clone());
         let mut taken = 0;
-        if ways.len() > 1 && *kept.get_or_insert_with(|| keep(name, known)) {
+        if ways.len() > 1 && kept {
             let left = BUDGET.saturating_sub(start.elapsed());
             let times = match time(gpu, &ways, &site.step, left).await {
                 Err(Error::DeviceLost(why)) => return Err(Error::DeviceLost(why)),

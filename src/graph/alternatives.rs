@@ -4,7 +4,7 @@
 //! variants of itself with the same bindings and params, and perhaps another grid. Which of them a device takes is decided where the
 //! device is (`gpu::tune`), after each was compared with the twin there; here are only the words for it.
 
-use super::{Dispatch, Grid, Kernel, Program, Tolerance, Variant};
+use super::{Case, Dispatch, Grid, Kernel, Program, Tolerance, Variant};
 use std::fmt;
 
 /// WebGPU's default largest number of invocations in a workgroup.
@@ -163,6 +163,8 @@ pub struct Alternatives {
     /// The alternatives of a dispatch on a device, the one that is most likely the quickest first. Those whose needs the device
     /// does not meet are left out by [`Dispatch::alternatives`].
     pub of: fn(&Dispatch, &Features) -> Vec<Alternative>,
+    /// A small input for a dispatch like this one, with the same alternatives: what they are judged by before a model uses them.
+    pub probe: fn(&Dispatch) -> Case,
 }
 
 impl Kernel {

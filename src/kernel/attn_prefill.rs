@@ -8,7 +8,7 @@ use super::attention::pages::read_row;
 use super::attention::{Heads, Kv, PAGE, Pages, fast, head_dim_variant, lambda, prune};
 use super::{Rows, attn_prefill_wide};
 use crate::graph::{
-    Alternatives, Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance,
+    Alternatives, Args, BindingDecl, BufferId, Case, Compare, Dispatch, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance,
 };
 
 pub(super) const BINDINGS: &[BindingDecl] = &[
@@ -33,7 +33,7 @@ pub static ATTN_PREFILL: Kernel = Kernel {
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
-    alternatives: Some(Alternatives { needs: &[], of: attn_prefill_wide::offers }),
+    alternatives: Some(Alternatives { needs: &[], of: attn_prefill_wide::offers, probe }),
     cases,
 };
 
@@ -118,6 +118,13 @@ struct Special {
     tokens: usize,
     window: Option<usize>,
     tau: Option<f32>,
+}
+
+/// More queries than a tile, behind a page; with `PRUNE` some of it is dead.
+pub(super) fn probe(dispatch: &Dispatch) -> Case {
+    let (head_dim, f16) = (dispatch.variant.get("HEAD_DIM") as usize, dispatch.variant.has("KV_F16"));
+    let tau = dispatch.variant.has("PRUNE").then_some(0.5);
+    case(Special { head_dim, group: 1, f16, gates: Gates::Soft, pos: 70, tokens: 66, window: None, tau })
 }
 
 pub(super) fn cases() -> Vec<Case> {

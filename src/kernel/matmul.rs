@@ -35,7 +35,7 @@ pub static MATMUL: Kernel = Kernel {
     twin,
     fast: Some(fast),
     cases,
-    alternatives: Some(Alternatives { needs: &[], of: offers }),
+    alternatives: Some(Alternatives { needs: &[], of: offers, probe }),
 };
 
 /// One sum of k ≤ 1280 terms in f32, one after the other: a relative error of about √k · 6e-8 = 2e-6 of the largest partial sum.
@@ -155,6 +155,12 @@ pub(super) fn cases() -> Vec<Case> {
         cases.extend(fits.flat_map(|shape| [case(ty, shape, false, false), case(ty, shape, true, false)]));
     }
     cases
+}
+
+/// Of enough rows for the alternatives, some of them beyond a large tile.
+pub(super) fn probe(dispatch: &Dispatch) -> Case {
+    let ty = WeightType::of(|flag| dispatch.variant.has(flag));
+    case(ty, (517, ty.padded(64), 33), dispatch.variant.has("RESIDUAL"), dispatch.variant.has("BIAS"))
 }
 
 /// What could take its place, best first.

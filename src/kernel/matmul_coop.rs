@@ -26,6 +26,7 @@ pub static MATMUL_COOP: Kernel = Kernel {
             (COOP, Need::WorkgroupBytes(WORKGROUP_BYTES)),
         ],
         of: |_, _| Vec::new(),
+        probe: matmul::probe,
     }),
     cases: matmul::cases,
 };

@@ -48,7 +48,7 @@ pub static MATVEC: Kernel = Kernel {
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
-    alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers }),
+    alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers, probe: cases::probe }),
     cases: cases::cases,
 };
 

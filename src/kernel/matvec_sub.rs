@@ -16,7 +16,11 @@ pub static MATVEC_SUB: Kernel = Kernel {
     consts: &["WG", "LANES", "ROWS", "K"],
     twin: matvec::twin,
     fast: None,
-    alternatives: Some(Alternatives { needs: &[(SUBGROUPS, Need::Subgroups)], of: |_, _| Vec::new() }),
+    alternatives: Some(Alternatives {
+        needs: &[(SUBGROUPS, Need::Subgroups)],
+        of: |_, _| Vec::new(),
+        probe: matvec::cases::probe,
+    }),
     cases: matvec::cases::cases,
 };
 

@@ -5,8 +5,8 @@
 
 use super::{Rows, inputs};
 use crate::graph::{
-    Alternative, Alternatives, Args, Binding, BindingDecl, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Need, Program,
-    Recorder, Role, Step, Tolerance, Variant,
+    Args, Binding, BindingDecl, Case, Compare, Elem, Expect, Extent, Grid, Kernel, Program, Recorder, Role, Step, Tolerance,
+    Variant,
 };
 
 /// Rows inside `x: [tokens, in_stride]` to rows inside `y: [tokens, out_stride]`; without `COPY` there is no `x`, and `y` is normalized in place.
@@ -20,21 +20,11 @@ pub static RMS_NORM: Kernel = Kernel {
     ],
     params: &["rows_per_token", "width", "in_stride", "in_offset", "out_stride", "out_offset", "w_offset", "eps"],
     uses_step: true,
-    flags: &["COPY", "SUBGROUPS"],
+    flags: &["COPY"],
     consts: &["WG", "LANES"],
     twin,
     fast: None,
-    alternatives: Some(Alternatives {
-        needs: &[("SUBGROUPS", Need::Subgroups)],
-        of: |dispatch, _| {
-            vec![Alternative {
-                kernel: &RMS_NORM,
-                variant: dispatch.variant.clone().flag("SUBGROUPS"),
-                grid: dispatch.grid,
-                tolerance: None,
-            }]
-        },
-    }),
+    alternatives: None,
     cases,
 };
 

@@ -1,7 +1,7 @@
 //! Every type at every edge, every flag alone and as the model combines them.
 
 use super::{Bias, Epilogue, Gates, GluAct, MatVec, Norm};
-use crate::graph::{BufferId, Case, Compare, Expect, Program, Role, Step, Tolerance};
+use crate::graph::{BufferId, Case, Compare, Dispatch, Expect, Program, Role, Step, Tolerance};
 use crate::kernel::inputs;
 use crate::kernel::layout::{self, WeightType};
 
@@ -21,6 +21,27 @@ pub(in crate::kernel) struct Special {
     pub(in crate::kernel) epilogue: Epilogue,
     /// 0: x is one row.
     pub(in crate::kernel) tokens: usize,
+}
+
+/// What a dispatch does, with few rows.
+pub(in crate::kernel) fn probe(dispatch: &Dispatch) -> Case {
+    let has = |flag: &str| dispatch.variant.has(flag);
+    let act = if has("SIGMOID") { GluAct::Sigmoid } else { GluAct::Silu };
+    let epilogue = match (has("GLU"), has("RESIDUAL")) {
+        (true, _) => Epilogue::Glu(act),
+        (false, true) => Epilogue::Residual,
+        (false, false) => Epilogue::Store,
+    };
+    case(Special {
+        ty: WeightType::of(has),
+        rows: 70,
+        k: dispatch.param("k") as usize,
+        norm: has("NORM"),
+        n_gates: if has("GATES") { 5 } else { 0 },
+        bias: has("BIAS"),
+        epilogue,
+        tokens: if has("LAST_ROW") { 2 } else { 0 },
+    })
 }
 
 pub(in crate::kernel) fn cases() -> Vec<Case> {
