@@ -74,7 +74,8 @@ test('a prompt longer than the context and bad options are refused, and the mode
   const { long, bad, full, context } = await inPage(page, run);
   assert.match(long, /^context-full: .*32/);
   assert.match(bad, /^argument: generate: topK: expected/);
-  assert.equal(full.promptTokens + full.tokens, 32);
+  // The demo model forgets: its text goes on until live keys fill the one page that the context takes, and one more id needs none.
+  assert.equal(full.promptTokens + full.tokens, 65);
   assert.equal(full.finish, 'context');
   assert.match(context, /^argument: context: expected/);
 });
