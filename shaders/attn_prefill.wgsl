@@ -3,35 +3,7 @@
 // same queries; each takes a quarter of every tile, so all of a share read one key at once. Their sums are merged at the end.
 // With PRUNE it starts behind the pages that are dead for its first query: they come first, so counting finds them.
 
-@group(0) @binding(0) var<storage, read> q: array<f32>; // [tokens, q_stride]
-@group(0) @binding(1) var<storage, read> k_pages: array<vec4<u32>>; // [pages, 64, ROW]
-@group(0) @binding(2) var<storage, read> v_pages: array<vec4<u32>>; // [pages, 64, ROW]
-@group(0) @binding(3) var<storage, read> lam_pages: array<vec2<u32>>; // [pages, group, 64], then ends [pages, group]
-@group(0) @binding(4) var<storage, read> page_table: array<u32>; // [max_pages, layers, kv_heads], then first live pages
-@group(0) @binding(5) var<storage, read_write> o: array<vec4<f32>>; // [tokens, heads, WIDTH]
-
-struct Params {
-  q_stride: u32,
-  q_column: u32,
-  n_kv_heads: u32,
-  n_layers: u32,
-  layer: u32,
-  group: u32,  // query heads that share a key head
-  window: u32, // keys that a query sees
-  scale: f32,
-  live: u32,   // word of page_table: first live pages
-  ends: u32,   // entry of lam_pages
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
-#import fixed
-#import pages
-#import lam_pages
-#ifdef PRUNE
-#import live_pages
-#import page_ends
-#endif
-#import rows
+#import attn_prefill_io
 
 const QUERIES = 32u;
 const SHARES = 4u;
@@ -39,29 +11,6 @@ const INVOCATIONS = QUERIES * SHARES;
 const KEYS = TILE / SHARES; // of a tile, for each share; a multiple of 4
 const V_TILE = TILE * WIDTH;
 var<workgroup> tile: array<vec4<f32>, 2u * TILE * WIDTH>; // keys, then values; at the end what is merged
-
-#ifdef PRUNE
-// The first page that the query at position i sees, the same for all invocations of the workgroup. Counts in the tile, which fills
-// workgroup memory.
-fn first_page_of(i: u32, head: u32, lane: u32) -> u32 {
-  let first = first_live(head / params.group);
-  let lam = lam_pages[lam_slot_of(i, head)];
-  var n_dead = 0u;
-  for (var page = first + lane; page < i / PAGE; page += INVOCATIONS) {
-    if (!is_dead(page, head, lam)) { break; }
-    n_dead++;
-  }
-  tile[lane].x = f32(n_dead);
-  workgroupBarrier();
-  if (lane == 0u) {
-    for (var n = 1u; n < INVOCATIONS; n++) { tile[0].x += tile[n].x; }
-  }
-  return first + u32(workgroupUniformLoad(&tile[0]).x);
-}
-#endif
-
-// The first key that the query at position i sees.
-fn oldest_of(i: u32) -> u32 { return i + 1u - min(i + 1u, params.window); }
 
 @compute @workgroup_size(128)
 fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {

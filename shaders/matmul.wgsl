@@ -2,23 +2,7 @@
 // A workgroup of 8 × 8 invocations makes TILE rows × TILE tokens: 64 (WIDE) or 32. It brings 16 columns of W (dequantized) and of
 // x into workgroup memory at a time. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
 // each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
-#import weights
-
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [tokens, k/4]
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [tokens, out_stride]
-#ifdef BIAS
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
-#endif
-
-struct Params {
-  n_rows: u32, // of W
-  k: u32,
-  out_stride: u32,
-  out_offset: u32,
-  bias_offset: u32,
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
+#import matmul_io
 
 const DEPTH = 4u; // vec4 columns of a tile
 const QUADS = TILE / 4u;

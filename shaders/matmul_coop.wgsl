@@ -2,23 +2,7 @@
 // Cooperative matrices of 16 × 16, for subgroups of 32. A workgroup makes ROWS rows × 128 tokens, each of its subgroups 64 × 64: 16
 // matrices. 32 columns of W (dequantized) and of x lie in workgroup memory as f16, while the next 32 are on their way in registers.
 // Rows on x, tokens on y.
-#import weights
-
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [tokens, k/4]
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [tokens, out_stride]
-#ifdef BIAS
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
-#endif
-
-struct Params {
-  n_rows: u32, // of W
-  k: u32,      // a multiple of 32
-  out_stride: u32,
-  out_offset: u32,
-  bias_offset: u32,
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
+#import matmul_io
 
 const TOKENS = 128u;
 const WG = ROWS; // two subgroups on tokens, one for 64 rows: an invocation brings one row's 32 columns of W

@@ -2,23 +2,7 @@
 // A workgroup of 16 × 16 invocations makes 128 rows × 128 tokens, each 8 × 8 of them: rows 4r .. 4r + 3 and 64 further on, tokens
 // likewise. 16 columns of W (dequantized) and of x lie in workgroup memory, columns outermost, while the next 16 are on their way
 // in registers: half of the invocations bring W, half x, four rows of four columns each. Rows on x, tokens on y.
-#import weights
-
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [tokens, k/4]
-@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [tokens, out_stride]
-#ifdef BIAS
-@group(0) @binding(4) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
-#endif
-
-struct Params {
-  n_rows: u32, // of W
-  k: u32,
-  out_stride: u32,
-  out_offset: u32,
-  bias_offset: u32,
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
+#import matmul_io
 
 const TILE = 128u; // rows, and tokens
 const QUADS = TILE / 4u;

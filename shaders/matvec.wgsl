@@ -5,31 +5,7 @@
 // LANES adjacent invocations share four rows and walk them together, eight weights (PLANES) or four each at a time: their loads
 // of W and of x are adjacent, and a piece of x is read once for four rows. WG / LANES such groups a workgroup.
 // x² is summed on the way: no prologue, one barrier in all. No arrays in registers: not every compiler unrolls.
-#import weights
-
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [k/4]; [tokens, k/4] with LAST_ROW
-#ifdef NORM
-@group(0) @binding(3) var<storage, read> norm_weight: array<vec4<f32>>; // [k/4]
-#endif
-#ifdef GATES
-@group(0) @binding(4) var<storage, read> gates: array<vec4<f32>>; // [n_gates, k/4]
-#endif
-@group(0) @binding(5) var<storage, read_write> y: array<f32>;
-#ifdef BIAS
-@group(0) @binding(6) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
-#endif
-
-struct Params {
-  n_rows: u32,       // of W
-  k: u32,
-  out_offset: u32,   // of row 0 in y
-  eps: f32,
-  n_gates: u32,
-  gates_offset: u32, // of gate 0 in y
-  bias_offset: u32,  // of row 0 in bias
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
+#import matvec_io
 
 const WG_ROWS = WG / LANES * 4u;
 
@@ -37,17 +13,6 @@ var<workgroup> lane_sums: array<vec4<f32>, WG>;
 #ifdef NORM
 var<workgroup> lane_squares: array<f32, WG>;
 #endif
-
-// The row of W behind a slot (WG_ROWS a workgroup); past the end the last row, computed and not stored.
-fn row_of(slot: u32) -> u32 {
-#ifdef GLU
-  // Slots in pairs: gate row, then the value row half of W further down.
-  let n_out = params.n_rows / 2u;
-  return min(slot >> 1u, n_out - 1u) + (slot & 1u) * n_out;
-#else
-  return min(slot, params.n_rows - 1u);
-#endif
-}
 
 fn store(slot: u32, product: f32) {
   if (slot < params.n_rows) {

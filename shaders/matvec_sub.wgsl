@@ -3,31 +3,7 @@
 // A workgroup first puts w·x into workgroup memory, a block of 32 a column, with the sum of each half block and of x². Then LANES
 // adjacent invocations share ROWS rows (LANES divides the subgroup): each takes every LANES-th block of 32 weights, a whole block
 // with one or a few 16-byte loads, and a subgroup adds up. The first blocks are on their way before the barrier.
-#import weights
-
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>; // [K/4]; [tokens, K/4] with LAST_ROW
-#ifdef NORM
-@group(0) @binding(3) var<storage, read> norm_weight: array<vec4<f32>>; // [K/4]
-#endif
-#ifdef GATES
-@group(0) @binding(4) var<storage, read> gates: array<vec4<f32>>; // [n_gates, K/4]
-#endif
-@group(0) @binding(5) var<storage, read_write> y: array<f32>;
-#ifdef BIAS
-@group(0) @binding(6) var<storage, read> bias: array<f32>; // [n_rows] from params.bias_offset
-#endif
-
-struct Params {
-  n_rows: u32,       // of W
-  k: u32,
-  out_offset: u32,   // of row 0 in y
-  eps: f32,
-  n_gates: u32,
-  gates_offset: u32, // of gate 0 in y
-  bias_offset: u32,  // of row 0 in bias
-}
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
+#import matvec_io
 
 const BLOCKS = K / 32u;
 const TURNS = (BLOCKS + LANES - 1u) / LANES;
@@ -41,17 +17,6 @@ var<workgroup> half_sums: array<f32, 2u * BLOCKS>; // [BLOCKS, 2]
 #ifdef NORM
 var<workgroup> squares: array<f32, WG / 4u>; // of each subgroup
 #endif
-
-// The row of W behind a slot; past the end the last row, computed and not stored.
-fn row_of(slot: u32) -> u32 {
-#ifdef GLU
-  // Slots in pairs: gate row, then the value row half of W further down.
-  let n_out = params.n_rows / 2u;
-  return min(slot >> 1u, n_out - 1u) + (slot & 1u) * n_out;
-#else
-  return min(slot, params.n_rows - 1u);
-#endif
-}
 
 // The sum over LANES neighbouring invocations, for each of them.
 fn lanes_sum(value: f32) -> f32 {

@@ -69,7 +69,7 @@ fn capabilities(needs: &[Need]) -> Capabilities {
         Need::Subgroups => Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER,
         Need::F16 => Capabilities::SHADER_FLOAT16,
         Need::Coop(_) => Capabilities::COOPERATIVE_MATRIX,
-        Need::PackedDot | Need::Invocations(_) | Need::WorkgroupBytes(_) => Capabilities::empty(),
+        Need::Invocations(_) | Need::WorkgroupBytes(_) => Capabilities::empty(),
     };
     needs.iter().map(capability).fold(baseline, |all, more| all | more)
 }
@@ -136,7 +136,7 @@ fn check_entry(module: &naga::Module, needs: &[Need], problems: &mut Vec<String>
         match need {
             Need::Invocations(n) => invocations = invocations.max(*n),
             Need::WorkgroupBytes(n) => workgroup_bytes = workgroup_bytes.max(*n),
-            Need::Subgroups | Need::F16 | Need::PackedDot | Need::Coop(_) => {}
+            Need::Subgroups | Need::F16 | Need::Coop(_) => {}
         }
     }
     let [entry] = &module.entry_points[..] else {

@@ -67,7 +67,6 @@ pub(super) fn features(adapter: &wgpu::Adapter, device: &wgpu::Device) -> Featur
     Features {
         subgroups: has_subgroups(device).then_some((info.subgroup_min_size, info.subgroup_max_size)),
         f16: has.contains(wgpu::Features::SHADER_F16),
-        packed_dot: true,
         coop: if has.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) { coop_shapes(adapter) } else { Vec::new() },
         timestamps: has.contains(wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
         max_invocations: invocations.min(limits.max_compute_workgroup_size_x).min(limits.max_compute_workgroup_size_y),

@@ -28,7 +28,7 @@ impl Compiler {
             Need::F16 => Some("enable f16;\n"),
             Need::Subgroups => (self == Self::Browser).then_some("enable subgroups;\n"),
             Need::Coop(_) => Some("enable wgpu_cooperative_matrix;\n"),
-            Need::PackedDot | Need::Invocations(_) | Need::WorkgroupBytes(_) => None,
+            Need::Invocations(_) | Need::WorkgroupBytes(_) => None,
         }
     }
 }

@@ -43,8 +43,6 @@ pub struct Features {
     pub subgroups: Option<(u32, u32)>,
     /// `f16` in shaders.
     pub f16: bool,
-    /// `dot4I8Packed` and its kin.
-    pub packed_dot: bool,
     /// Shapes of cooperative matrices; empty without them.
     pub coop: Vec<CoopShape>,
     /// Timestamps between the dispatches of a pass.
@@ -62,7 +60,6 @@ impl Default for Features {
         Self {
             subgroups: None,
             f16: false,
-            packed_dot: false,
             coop: Vec::new(),
             timestamps: false,
             max_invocations: BASE_INVOCATIONS,
@@ -79,7 +76,6 @@ impl Features {
         Self {
             subgroups: Some((4, 128)),
             f16: true,
-            packed_dot: true,
             coop: vec![coop(16, CoopScalar::F16), coop(8, CoopScalar::F16), coop(8, CoopScalar::F32)],
             timestamps: true,
             max_invocations: 1024,
@@ -93,7 +89,6 @@ impl Features {
         match need {
             Need::Subgroups => self.subgroups.is_some(),
             Need::F16 => self.f16,
-            Need::PackedDot => self.packed_dot,
             Need::Coop(shape) => self.coop.contains(&shape),
             Need::Invocations(n) => self.max_invocations >= n,
             Need::WorkgroupBytes(n) => self.max_workgroup_bytes >= n,
@@ -125,8 +120,6 @@ pub enum Need {
     Subgroups,
     /// `f16` in the shader.
     F16,
-    /// Packed products of four int8.
-    PackedDot,
     /// Cooperative matrices of this shape.
     Coop(CoopShape),
     /// So many invocations in a workgroup.

@@ -79,9 +79,12 @@ pub static ALTERNATIVE_KERNELS: &[&Kernel] =
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
+    ("attn_prefill_io", include_str!("../../shaders/shared/attn_prefill_io.wgsl")),
     ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
     ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
     ("live_pages", include_str!("../../shaders/shared/live_pages.wgsl")),
+    ("matmul_io", include_str!("../../shaders/shared/matmul_io.wgsl")),
+    ("matvec_io", include_str!("../../shaders/shared/matvec_io.wgsl")),
     ("page_ends", include_str!("../../shaders/shared/page_ends.wgsl")),
     ("pages", include_str!("../../shaders/shared/pages.wgsl")),
     ("philox", include_str!("../../shaders/shared/philox.wgsl")),
