@@ -73,7 +73,7 @@ fn bad_usage_is_exit_code_2() {
     let model = model(&folder, true);
     let out = text(&folder.join("out"));
     let generate = |more: &[&'static str]| [&["generate", "-m", model.as_str(), "--device", "cpu"], more].concat();
-    let cases: [(&[&str], Vec<&str>); 20] = [
+    let cases: [(&[&str], Vec<&str>); 21] = [
         (&["dance"], vec!["dance"]),
         (&["--prompt"], generate(&[])),
         (&["prompt", "empty"], generate(&["-p", ""])),
@@ -86,6 +86,7 @@ fn bad_usage_is_exit_code_2() {
         (&["stop", "empty"], generate(&["-p", "a", "--stop", ""])),
         (&["-5"], generate(&["-p", "a", "-n", "-5"])),
         (&["context"], generate(&["-p", "a", "-c", "0"])),
+        (&["context", "129", "64"], generate(&["-p", "a", "-c", "64", "--overflow", "slide"])),
         (&["tpu"], vec!["generate", "-m", &model, "-p", "a", "--device", "tpu"]),
         (&["quant", "q3_k"], vec!["convert", &model, "-o", &out, "--quant", "q3_k"]),
         (&["ids", "none"], vec!["logits", "-m", &model, "--ids", "", "-o", &out]),

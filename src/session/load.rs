@@ -62,6 +62,8 @@ pub const DEFAULT_GPU_CHUNK: usize = 256;
 /// Largest chunk: its scores buffer must stay within a binding for common vocabularies.
 pub const MAX_CHUNK: usize = 1024;
 
+/// Pages that a head needs to drop its oldest: beside that one the newest, and the one that a step back may end in.
+const SLIDING_PAGES: usize = 3;
 const PIECE_BYTES: usize = 4 << 20;
 /// Copies on their way to the device before the load waits for them.
 const FLUSH_BYTES: u64 = 64 << 20;
@@ -105,7 +107,7 @@ impl Model {
         let kv_f16 = options.kv == KvType::F16;
         // What a file is wrong about is said before a device is opened.
         let (pruning, pruning_note) = pruning(&config, options.prune)?;
-        let evict = eviction(&config, pruning, options.overflow)?;
+        let evict = eviction(&config, pruning, options.overflow, context)?;
         let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores, evict };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
@@ -202,9 +204,13 @@ fn pruning(config: &Config, choice: Pruning) -> Result<(Option<f64>, Option<Stri
 }
 
 /// How pages die, if they do.
-fn eviction(config: &Config, pruning: Option<f64>, overflow: Overflow) -> Result<Option<Eviction>> {
+fn eviction(config: &Config, pruning: Option<f64>, overflow: Overflow, context: usize) -> Result<Option<Eviction>> {
     if overflow == Overflow::Slide && config.window.is_some() {
         return Err(Error::argument("overflow", "error, for a model with a sliding window", "slide"));
+    }
+    if overflow == Overflow::Slide && context.div_ceil(PAGE) < SLIDING_PAGES {
+        let least = (SLIDING_PAGES - 1) * PAGE + 1;
+        return Err(Error::argument("context", format!("at least {least} tokens where the oldest are to slide away"), context));
     }
     let prune = pruning.is_some();
     Ok((prune || overflow == Overflow::Slide).then_some(Eviction { prune, overflow }))
