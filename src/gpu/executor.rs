@@ -1,8 +1,9 @@
 //! A program on the GPU: its buffers, pipelines and bind groups are made once, then its graphs are replayed.
 //!
-//! A replay writes the step's 32 bytes, encodes a flat list of tasks in one compute pass and submits it. Nothing is created per
-//! replay but the encoder itself: no buffer, no bind group, no pipeline, no lookup. WebGPU orders dispatches of a pass that touch
-//! the same buffer, so each sees what the earlier ones wrote.
+//! A replay writes the step's 32 bytes, encodes a flat list of tasks in one compute pass and submits it; replays whose steps are known
+//! ahead share a pass and a submit, each with its own window of the step's buffer. Nothing is created per replay but the encoder itself: no
+//! buffer, no bind group, no pipeline, no lookup. WebGPU orders dispatches of a pass that touch the same buffer, so each sees what
+//! the earlier ones wrote.
 
 use super::fault::captured;
 use super::memory::Memory;
@@ -23,6 +24,9 @@ mod trace;
 
 /// Uniform windows start on multiples of this many bytes (WebGPU's default).
 const UNIFORM_ALIGN_BYTES: u64 = 256;
+
+/// Replays of one submit at most.
+pub const MAX_REPLAYS: usize = 16;
 
 /// Reads up to this length are read through buffers of this length.
 const SHORT_READ_BYTES: u64 = 256;
@@ -110,7 +114,7 @@ impl Executor {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let storage: Vec<_> = wanted.iter().map(|(name, words)| memory.buffer(name, *words as u64 * 4, usage)).collect();
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
-        let step = memory.buffer("step", size_of::<Step>() as u64, usage);
+        let step = memory.buffer("step", MAX_REPLAYS as u64 * UNIFORM_ALIGN_BYTES, usage);
         let (params_words, params_at) = lay_out_params(program);
         let params = memory.buffer("params", (params_words.len() as u64 * 4).max(UNIFORM_ALIGN_BYTES), usage);
         let outputs = program.buffers.iter().filter(|buffer| buffer.role == Role::Output);
@@ -183,7 +187,8 @@ impl Executor {
             entries.push(wgpu::BindGroupEntry { binding: PARAMS_BINDING, resource });
         }
         if dispatch.kernel.uses_step {
-            entries.push(wgpu::BindGroupEntry { binding: STEP_BINDING, resource: self.step.as_entire_binding() });
+            entries
+                .push(wgpu::BindGroupEntry { binding: STEP_BINDING, resource: window(&self.step, 0, size_of::<Step>() as u64) });
         }
         self.count(|counters| counters.bind_groups += 1);
         let layout = &self.pipelines[pipeline].layout;
@@ -223,7 +228,18 @@ impl Executor {
     /// What the device reported since the last call, and [`Error::Argument`] for a step whose grid passes WebGPU's limit.
     pub fn replay(&self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
         let tasks = self.graphs[graph.0 as usize].iter();
-        self.submit(tasks.filter(|task| logits || !task.only_for_logits), step)
+        self.submit(tasks.filter(|task| logits || !task.only_for_logits), std::slice::from_ref(step))
+    }
+
+    /// Queues all of a graph's dispatches for each of the steps, in one submit.
+    ///
+    /// # Errors
+    /// Like [`Executor::replay`].
+    ///
+    /// # Panics
+    /// When there are more than [`MAX_REPLAYS`] steps.
+    pub fn replay_each(&self, graph: GraphId, steps: &[Step]) -> Result<()> {
+        self.submit(self.graphs[graph.0 as usize].iter(), steps)
     }
 
     /// Queues some of a graph's dispatches, whether or not they are for logits only: for looking between two of them.
@@ -231,29 +247,31 @@ impl Executor {
     /// # Errors
     /// Like [`Executor::replay`].
     pub fn replay_range(&self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
-        self.submit(self.graphs[graph.0 as usize][range].iter(), step)
+        self.submit(self.graphs[graph.0 as usize][range].iter(), std::slice::from_ref(step))
     }
 
-    fn submit<'a>(&self, tasks: impl Iterator<Item = &'a Task> + Clone, step: &Step) -> Result<()> {
+    fn submit<'a>(&self, tasks: impl Iterator<Item = &'a Task> + Clone, steps: &[Step]) -> Result<()> {
         self.gpu.faults.check("replay")?;
-        for task in tasks.clone() {
+        for (step, task) in steps.iter().flat_map(|step| tasks.clone().map(move |task| (step, task))) {
             if task.grid.at(step).iter().any(|groups| *groups > MAX_GROUPS) {
                 return Err(Error::argument("step", format!("at most {MAX_GROUPS} workgroups on an axis"), format!("{step:?}")));
             }
         }
-        self.gpu.queue.write_buffer(&self.step, 0, bytemuck::bytes_of(step));
+        self.write_steps(steps);
         let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let (mut current, mut dispatches) = (None, 0);
-        for task in tasks {
-            if current != Some(task.pipeline) {
-                pass.set_pipeline(&self.pipelines[task.pipeline].compute);
-                current = Some(task.pipeline);
+        for (offset, step) in (0..).step_by(UNIFORM_ALIGN_BYTES as usize).zip(steps) {
+            for task in tasks.clone() {
+                if current != Some(task.pipeline) {
+                    pass.set_pipeline(&self.pipelines[task.pipeline].compute);
+                    current = Some(task.pipeline);
+                }
+                self.bind(&mut pass, task, offset);
+                let [x, y, z] = task.grid.at(step);
+                pass.dispatch_workgroups(x, y, z);
+                dispatches += 1;
             }
-            pass.set_bind_group(0, &task.bind_group, &[]);
-            let [x, y, z] = task.grid.at(step);
-            pass.dispatch_workgroups(x, y, z);
-            dispatches += 1;
         }
         drop(pass);
         self.gpu.queue.submit([encoder.finish()]);
@@ -263,6 +281,22 @@ impl Executor {
             counters.submits += 1;
         });
         self.gpu.faults.check("replay")
+    }
+
+    /// Writes each step into its window.
+    fn write_steps(&self, steps: &[Step]) {
+        const WORDS: usize = UNIFORM_ALIGN_BYTES as usize / 4;
+        let mut words = [0u32; MAX_REPLAYS * WORDS];
+        for (window, step) in words.chunks_exact_mut(WORDS).zip(steps) {
+            window[..size_of::<Step>() / 4].copy_from_slice(bytemuck::cast_slice(std::slice::from_ref(step)));
+        }
+        let end = (steps.len() - 1) * WORDS + size_of::<Step>() / 4;
+        self.gpu.queue.write_buffer(&self.step, 0, bytemuck::cast_slice(&words[..end]));
+    }
+
+    fn bind(&self, pass: &mut wgpu::ComputePass<'_>, task: &Task, step_at: u32) {
+        let offsets: &[u32] = if self.pipelines[task.pipeline].uses_step { &[step_at] } else { &[] };
+        pass.set_bind_group(0, &task.bind_group, offsets);
     }
 
     /// Reads words of a buffer as they are after everything queued before this call. The copy is queued now; only the future

@@ -16,11 +16,12 @@ mod nudge;
 mod oneshot;
 mod pipeline;
 mod preprocess;
+pub mod race;
 pub mod tune;
 mod unchecked;
 
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
-pub use executor::{Counters, Executor, PendingRead};
+pub use executor::{Counters, Executor, MAX_REPLAYS, PendingRead};
 pub use host::{Asking, Host, Moment, set_host};
 pub use preprocess::{Compiler, preprocess};
 

@@ -15,6 +15,8 @@ use std::rc::Rc;
 pub(super) struct Pipeline {
     /// Its kernel's name.
     pub(super) kernel: &'static str,
+    /// Whether its bind groups take the offset of a step.
+    pub(super) uses_step: bool,
     pub(super) compute: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
 }
@@ -88,7 +90,7 @@ async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Resul
     if let Some(error) = validation.await.or(internal.await) {
         return Err(captured(error, &format!("pipeline {label}"), 0));
     }
-    Ok(Pipeline { kernel: kernel.name, compute, layout })
+    Ok(Pipeline { kernel: kernel.name, uses_step: kernel.uses_step, compute, layout })
 }
 
 fn layout_entries(kernel: &'static Kernel, variant: &Variant) -> Vec<wgpu::BindGroupLayoutEntry> {
@@ -96,7 +98,12 @@ fn layout_entries(kernel: &'static Kernel, variant: &Variant) -> Vec<wgpu::BindG
     let entry = |binding, ty, bytes| wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: NonZeroU64::new(bytes) },
+        // Each replay of a submit has a step of its own.
+        ty: wgpu::BindingType::Buffer {
+            ty,
+            has_dynamic_offset: binding == STEP_BINDING,
+            min_binding_size: NonZeroU64::new(bytes),
+        },
         count: None,
     };
     let storage = kernel.active_indices(variant).map(|(ix, declaration)| {

@@ -189,9 +189,24 @@ pub(super) fn offered(
     Alternative { kernel, variant, grid, tolerance: None }
 }
 
-pub(super) fn case(ty: WeightType, (rows, k, tokens): (usize, usize, usize), residual: bool, has_bias: bool) -> Case {
-    let out_stride = rows + 7;
+/// A plain product of `[rows, k]` weights with `tokens` rows of x, as a model has it: for measurements.
+pub fn sample(ty: WeightType, [rows, k, tokens]: [usize; 3]) -> Case {
+    case_in((rows, 0), ty, (rows, k, tokens), false, false)
+}
+
+pub(super) fn case(ty: WeightType, shape: (usize, usize, usize), residual: bool, has_bias: bool) -> Case {
+    let out_stride = shape.0 + 7;
     let out_offset = if out_stride.is_multiple_of(4) { 4 } else { 3 };
+    case_in((out_stride, out_offset), ty, shape, residual, has_bias)
+}
+
+fn case_in(
+    (out_stride, out_offset): (usize, usize),
+    ty: WeightType,
+    (rows, k, tokens): (usize, usize, usize),
+    residual: bool,
+    has_bias: bool,
+) -> Case {
     let mut program = Program::default();
     let mut contents = Vec::new();
     let part = layout::sample_part(&mut program, &mut contents, ty, rows, k);

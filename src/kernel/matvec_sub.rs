@@ -28,8 +28,9 @@ pub(super) const SUBGROUPS: &str = "SUBGROUPS";
 
 /// Weights that share a scale or are loaded together, in every type.
 const BLOCK: u32 = 32;
-/// Blocks of a matrix up to which every row has a group of invocations of its own; beyond, two rows share what is read of x.
+/// Blocks of a matrix, and rows, up to which every row has a group of invocations of its own; beyond, two rows share what is read of x.
 const MANY_BLOCKS: u32 = 60_000;
+const FEW_ROWS: u32 = 2048;
 
 /// Bytes of workgroup memory: x with its half sums, and the squares of each subgroup.
 fn workgroup_bytes(k: u32, wg: u32) -> u32 {
@@ -47,7 +48,8 @@ pub(super) fn offers(dispatch: &Dispatch, features: &Features) -> Vec<Alternativ
     if !k.is_multiple_of(BLOCK) {
         return Vec::new();
     }
-    let many = n_rows * (k / BLOCK) > MANY_BLOCKS;
+    // However long its rows are, a matrix of few rows needs all of its invocations to keep a large GPU at work.
+    let many = n_rows > FEW_ROWS && n_rows * (k / BLOCK) > MANY_BLOCKS;
     let glu = dispatch.variant.has("GLU");
     // Invocations that share a row: more leave fewer rows to a workgroup, fewer have more to ask for one after the other.
     let wide = if !many && k / BLOCK > 16 { 32 } else { 16 };

@@ -6,7 +6,10 @@
 //! it before it has read this one. A logit that is no finite number is told in the id's place, see [`outcome`].
 
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
-use crate::graph::{Args, BindingDecl, BufferId, Elem, Extent, Grid, Kernel, Recorder, Variant};
+use crate::graph::{
+    Alternative, Alternatives, Args, BindingDecl, BufferId, Dispatch, Elem, Extent, Features, Grid, Kernel, Need, Recorder,
+    Variant,
+};
 
 mod cases;
 
@@ -26,11 +29,15 @@ pub static SAMPLE: Kernel = Kernel {
     ],
     params: &["vocab", "k"],
     uses_step: true,
-    flags: &layout::flags::<{ N_FLAGS + 1 }>(&[GATHER]),
+    flags: &layout::flags::<{ N_FLAGS + 2 }>(&[GATHER, LARGE_GROUP]),
     consts: &["WG"],
     twin,
     fast: None,
-    alternatives: None,
+    alternatives: Some(Alternatives {
+        needs: &[(LARGE_GROUP, Need::Invocations(LARGE_WG)), (LARGE_GROUP, Need::WorkgroupBytes(LARGE_BYTES))],
+        of: offers,
+        probe: cases::probe,
+    }),
     cases: cases::cases,
 };
 
@@ -38,6 +45,23 @@ pub static SAMPLE: Kernel = Kernel {
 const WG: u32 = 256;
 
 const GATHER: &str = "GATHER";
+
+/// A large vocabulary is read by one workgroup in fewer turns where that may be larger. The shader knows only its size.
+const LARGE_GROUP: &str = "LARGE_GROUP";
+const LARGE_WG: u32 = 1024;
+/// Its workgroup memory at most.
+const LARGE_BYTES: u32 = 20 << 10;
+/// Logits that the usual workgroup asks for in one turn.
+const FEW_LOGITS: u32 = 8192;
+
+fn offers(dispatch: &Dispatch, _: &Features) -> Vec<Alternative> {
+    if dispatch.param("vocab") <= FEW_LOGITS {
+        return Vec::new();
+    }
+    let flags = dispatch.variant.flags.iter().copied().chain([LARGE_GROUP]).collect();
+    let variant = Variant { flags, consts: vec![("WG", LARGE_WG)] };
+    vec![Alternative { kernel: &SAMPLE, variant, grid: dispatch.grid, tolerance: None }]
+}
 
 /// The most candidates and ids that the search's bytes tell apart.
 pub const MAX_VOCAB: usize = 1 << 24;

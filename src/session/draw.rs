@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use web_time::{Duration, Instant};
 
 /// Most tokens of a batch. Two batches are under way at once, and all but one of their tokens may have to be taken back.
-pub const MAX_IN_FLIGHT: usize = 16;
+pub const MAX_IN_FLIGHT: usize = gpu::MAX_REPLAYS;
 
 const _: () = assert!(2 * MAX_IN_FLIGHT - 1 <= MAX_REWIND, "a late stop takes back two batches less a token");
 
@@ -195,24 +195,37 @@ impl Model {
     fn queue_batch(&mut self, n: usize) -> Result<()> {
         let Some(Draws { queued: first, .. }) = self.draws else { return Ok(()) };
         let since = Instant::now();
+        let mut steps = Vec::with_capacity(n);
         for position in first..first + n {
-            let (graph, step) = if self.pages.n_tokens() == position {
+            if self.pages.n_tokens() == position {
                 // The logits of all tokens before it are there: those of the prompt.
-                (self.graphs.draw, Step { pos: position as u32 - 1, n_tokens: 1, ..Step::default() })
-            } else {
-                self.reserve(1)?;
-                (self.graphs.decode_and_draw, self.pages.step(1))
-            };
-            self.device.replay(&self.program, graph, &step, true)?;
-            if graph == self.graphs.decode_and_draw {
-                self.advance(1)?;
+                let step = Step { pos: position as u32 - 1, n_tokens: 1, ..Step::default() };
+                self.device.replay(&self.program, self.graphs.draw, &step, true)?;
+                continue;
             }
+            self.reserve(1)?;
+            steps.push(self.pages.step(1));
+            // What is written and read between two pages belongs between their tokens.
+            if self.pages.room() == 1 {
+                self.submit_steps(&mut steps)?;
+            }
+            self.advance(1)?;
         }
+        self.submit_steps(&mut steps)?;
         if let (Some(draws), Device::Gpu(gpu)) = (&mut self.draws, &self.device) {
             let read = gpu.start_read(self.network.ids, first, n)?;
             draws.batches.push_back(Batch { first, n, since, read });
             draws.queued += n;
         }
+        Ok(())
+    }
+
+    /// One submit for tokens that are to be fed and drawn.
+    fn submit_steps(&self, steps: &mut Vec<Step>) -> Result<()> {
+        if let (Device::Gpu(gpu), false) = (&self.device, steps.is_empty()) {
+            gpu.replay_each(self.graphs.decode_and_draw, steps)?;
+        }
+        steps.clear();
         Ok(())
     }
 

@@ -41,13 +41,13 @@ impl Executor {
         let buffer = |usage| device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false });
         let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
         let staging = buffer(STAGING);
-        self.gpu.queue.write_buffer(&self.step, 0, bytemuck::bytes_of(step));
+        self.write_steps(std::slice::from_ref(step));
         let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         pass.write_timestamp(&queries, 0);
         for (task, query) in tasks.iter().zip(1..) {
             pass.set_pipeline(&self.pipelines[task.pipeline].compute);
-            pass.set_bind_group(0, &task.bind_group, &[]);
+            self.bind(&mut pass, task, 0);
             let [x, y, z] = task.grid.at(step);
             pass.dispatch_workgroups(x, y, z);
             pass.write_timestamp(&queries, query);

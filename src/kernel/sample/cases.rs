@@ -1,7 +1,7 @@
 //! Every filter alone and together, on vocabularies that fit in the list and that do not, with equal logits by the thousand.
 
-use super::{Options, Sample};
-use crate::graph::{Case, Compare, Expect, Program, Role, Step, Tolerance};
+use super::{FEW_LOGITS, GATHER, Options, Sample};
+use crate::graph::{Case, Compare, Dispatch, Expect, Program, Role, Step, Tolerance};
 use crate::kernel::inputs;
 use crate::kernel::layout::{self, WeightType};
 
@@ -69,6 +69,13 @@ pub(super) fn cases() -> Vec<Case> {
         .enumerate()
         .map(|(ix, (name, logits, vocab, options, ty))| case(ix, name, logits, vocab, options, ty))
         .collect()
+}
+
+/// A draw as the command line makes it, from a vocabulary of the kind that the alternative is for.
+pub(super) fn probe(dispatch: &Dispatch) -> Case {
+    let ty = dispatch.variant.has(GATHER).then(|| WeightType::of(|flag| dispatch.variant.has(flag)));
+    let options = Options { top_k: 40, widest: 2.9957323, rate: 1.25, penalty: 1.1, recent: 64, ..PLAIN };
+    case(0, "usual", Logits::Wide, FEW_LOGITS as usize + 77, options, ty)
 }
 
 fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
