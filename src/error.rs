@@ -94,8 +94,8 @@ pub enum Error {
     /// No GPU that can be used.
     #[error("gpu: {0}")]
     NoGpu(String),
-    /// The GPU refused an allocation.
-    #[error("gpu memory: {what} needs {}: {reason}", size(*.bytes))]
+    /// The GPU, or the system for the CPU device, refuses an allocation.
+    #[error("memory: {what} needs {}: {reason}", size(*.bytes))]
     OutOfMemory {
         /// The buffer or plan.
         what: String,

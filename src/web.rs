@@ -249,7 +249,7 @@ impl Engine {
             ("deviceFeatures", features.into()),
             ("gpu", matches!(model.device(), Device::Gpu(_)).into()),
             ("contextTokens", model.context().into()),
-            ("chunkTokens", model.chunk().into()),
+            ("chunkTokens", model.max_chunk().into()),
             ("vocab", model.vocab().into()),
             ("deviceBytes", (model.bytes() as f64).into()),
         ]);

@@ -105,3 +105,24 @@ fn an_f16_cache_is_close_to_an_f32_cache() {
     }
     assert!(worst > 0.0 && worst < 2e-2, "{worst:e}");
 }
+
+/// Every buffer fits in a binding, all together in no memory: a sentence, not the end of the process.
+#[test]
+fn a_context_for_which_the_system_has_no_memory_is_refused_with_the_bytes() {
+    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "1");
+    if overcommits {
+        println!("vm.overcommit_memory is 1: this system refuses no memory");
+        return;
+    }
+    let config = serde_json::json!({
+        "model_type": "forgetting_transformer-project_fox", "vocab_size": 64, "hidden_size": 128, "hidden_ratio": 1.0,
+        "num_hidden_layers": 4000, "num_heads": 2
+    });
+    let serde_json::Value::Object(config) = config else { panic!("an object") };
+    let checkpoint = kitfox::session::load::random(config, "q8_0".parse().unwrap(), 1).unwrap();
+    let options = LoadOptions { context: Some(1 << 18), kv: KvType::F32, device: DeviceChoice::Cpu, ..LoadOptions::default() };
+    let refused = pollster::block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory { bytes: 1_000_000_000_000.., .. }), "{refused}");
+    let advice = "keys and values of a context of 262144 tokens take ";
+    assert!(refused.to_string().contains(advice), "{refused}");
+}

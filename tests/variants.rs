@@ -82,6 +82,8 @@ fn flags(program: &Program) -> Vec<&'static str> {
 struct Memory {
     kept: RefCell<HashMap<String, String>>,
     n_writes: RefCell<usize>,
+    /// The last words first.
+    written: RefCell<Vec<String>>,
 }
 
 impl Host for Memory {
@@ -91,6 +93,7 @@ impl Host for Memory {
 
     fn remember(&self, key: &str, words: &str) -> bool {
         *self.n_writes.borrow_mut() += 1;
+        self.written.borrow_mut().insert(0, words.to_owned());
         self.kept.borrow_mut().insert(key.to_owned(), words.to_owned());
         true
     }
@@ -143,6 +146,36 @@ fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
         memory.kept.borrow_mut().values_mut().for_each(|words| words.truncate(20));
         block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
         assert!(*memory.n_writes.borrow() > n_writes);
+    }
+}
+
+/// A load that ended while all were checked together tells the next to find out which it was.
+#[test]
+fn after_a_lost_device_each_is_checked_alone() {
+    let memory = Rc::new(Memory::default());
+    set_host(Rc::clone(&memory) as Rc<dyn Host>);
+    for gpu in common::equipped_gpus() {
+        memory.kept.borrow_mut().clear();
+        memory.written.borrow_mut().clear();
+        let program = the_case().program;
+        let first = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        let written = || memory.written.borrow().iter().rev().map(|words| serde_json::from_str(words).unwrap()).collect();
+        let together: Vec<serde_json::Value> = written();
+        // Nothing is known, all are under suspicion, all are cleared.
+        assert_eq!(together.iter().map(|known| known["lost"] == true).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(together[1]["verdicts"], serde_json::json!({}));
+        let in_between = together[1].to_string();
+        memory.kept.borrow_mut().values_mut().for_each(|words| words.clone_from(&in_between));
+        memory.written.borrow_mut().clear();
+        let again = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
+        assert_eq!(flags(&again), flags(&first));
+        let alone: Vec<serde_json::Value> = written();
+        let suspects = alone.iter().map(|known| {
+            let verdicts = known["verdicts"].as_object().unwrap();
+            verdicts.values().filter(|verdict| **verdict == "the device was lost while it was checked").count()
+        });
+        assert_eq!(suspects.collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
+        assert_eq!(alone[4]["verdicts"], together[2]["verdicts"]);
     }
 }
 

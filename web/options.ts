@@ -110,7 +110,7 @@ export interface Info {
   gpu: boolean;
   /** Tokens that prompt and answer may have together. */
   contextTokens: number;
-  /** Prompt tokens that are read at once. */
+  /** Prompt tokens that are read at once, at most: on a GPU their number follows measured time, so that a submit stays short. */
   chunkTokens: number;
   /** Size of the vocabulary. */
   vocab: number;

@@ -9,6 +9,7 @@ use super::{ModelArguments, source};
 use clap::Args;
 use cpu_time::ThreadTime;
 use kitfox::gpu::floor;
+use kitfox::gpu::tune::StartUp;
 use kitfox::session::draw::check_in_flight;
 use kitfox::session::trace::Traced;
 use kitfox::session::{Device, LoadOptions, Model, Sampler, SamplerOptions, load};
@@ -39,7 +40,7 @@ pub struct Arguments {
     /// Timed runs
     #[arg(long, default_value_t = 5, value_name = "RUNS")]
     runs: usize,
-    /// Prompt tokens of a prefill replay
+    /// Prompt tokens of a prefill replay; default: on a GPU by measured time, else 128
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
     /// Tokens under way on the GPU at once; default: as many as pay
@@ -184,10 +185,7 @@ fn time_prefill(model: &mut Model, ids: &[u32]) -> Result<f64> {
     model.reset();
     let ids = &ids[..ids.len() - 1];
     let start = Instant::now();
-    let chunk = model.chunk();
-    for ids in ids.chunks(chunk) {
-        block_on(model.prefill(ids, false))?;
-    }
+    block_on(model.read(ids))?;
     block_on(model.settle())?;
     Ok(start.elapsed().as_secs_f64())
 }
@@ -245,6 +243,7 @@ fn report(
         "shape": [config.hidden, config.n_layers, config.n_heads, config.vocab],
         "quant": quant(arguments),
         "context": arguments.context,
+        "chunk": model.chunk(),
         "prefill_tokens_per_s": prefill_rate, "prefill_spread": [prefill_slowest, prefill_quickest],
         "decode_tokens_per_s": decode_rate, "decode_spread": [decode_slowest, decode_quickest],
         "decode_ms": decode_ms,
@@ -258,6 +257,9 @@ fn report(
     if let Device::Gpu(executor) = model.device() {
         let (gpu, in_flight) = (executor.gpu(), arguments.in_flight.unwrap_or(8));
         report["backend"] = json!(gpu.info().backend);
+        let StartUp { check, tune } = gpu.start_up();
+        report["startup_check_ms"] = json!(check.as_secs_f64() * 1e3);
+        report["startup_tune_ms"] = json!(tune.as_secs_f64() * 1e3);
         let (copy, dispatch) = (block_on(floor::copy_rate(gpu))?, block_on(floor::dispatch_time(gpu, dispatches, in_flight))?);
         let floor_ms = (bytes as f64 / copy + dispatches as f64 * dispatch) * 1e3;
         report["copy_gb_s"] = json!(copy / 1e9);

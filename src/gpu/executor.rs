@@ -7,14 +7,13 @@
 
 use super::fault::captured;
 use super::memory::Memory;
-use super::pipeline::{Pipeline, params_bytes, pipeline};
+use super::pipeline::{Pipeline, params_bytes, pipelines};
 use super::{Gpu, memory, nudge, oneshot};
 use crate::error::{Error, Result};
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
-use crate::graph::{Binding, Buffer, BufferId, Dispatch, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
+use crate::graph::{Binding, Buffer, BufferId, Dispatch, Extent, GraphId, Grid, MAX_GROUPS, Program, Role, Step, liveness};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -142,15 +141,14 @@ impl Executor {
 
     /// Makes the pipelines and bind groups of all graphs.
     async fn resolve(&mut self, program: &Program, params: &wgpu::Buffer, params_at: &HashMap<&[u32], u64>) -> Result<()> {
-        let mut known = HashMap::new();
-        for graph in &program.graphs {
-            for dispatch in &graph.dispatches {
-                if let Entry::Vacant(entry) = known.entry((dispatch.kernel.name, &dispatch.variant)) {
-                    entry.insert(self.pipelines.len());
-                    self.pipelines.push(pipeline(&self.gpu, dispatch.kernel, &dispatch.variant).await?);
-                }
-            }
+        let (mut known, mut wanted) = (HashMap::new(), Vec::new());
+        for dispatch in program.graphs.iter().flat_map(|graph| &graph.dispatches) {
+            known.entry((dispatch.kernel.name, &dispatch.variant)).or_insert_with(|| {
+                wanted.push((dispatch.kernel, &dispatch.variant));
+                wanted.len() - 1
+            });
         }
+        self.pipelines = pipelines(&self.gpu, &wanted).await.into_iter().collect::<Result<_>>()?;
         for graph in &program.graphs {
             let scope = self.gpu.device.push_error_scope(wgpu::ErrorFilter::Validation);
             let tasks = graph.dispatches.iter().map(|dispatch| {
@@ -199,6 +197,12 @@ impl Executor {
     /// The device it runs on.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
+    }
+
+    /// Tokens of a graph's largest workgroup. All are powers of two: each divides it.
+    pub fn token_tile(&self, graph: GraphId) -> usize {
+        let extents = self.graphs[graph.0 as usize].iter().flat_map(|task| task.grid.0);
+        extents.map(|extent| if let Extent::Tokens { per } = extent { per as usize } else { 1 }).fold(1, usize::max)
     }
 
     /// Bytes of all buffers, those for reading back at the start included.

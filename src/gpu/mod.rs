@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::graph::Features;
 use fault::Faults;
 use pipeline::Pipelines;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
@@ -45,6 +45,7 @@ pub struct Gpu {
     /// Whether the crate's shaders are compiled without checks against hostile ones.
     trusted: bool,
     notes: Rc<RefCell<Vec<String>>>,
+    start_up: Rc<Cell<tune::StartUp>>,
 }
 
 impl Gpu {
@@ -105,6 +106,7 @@ impl Gpu {
             features: Rc::new(features),
             trusted: false,
             notes: Rc::default(),
+            start_up: Rc::default(),
         })
     }
 
@@ -126,6 +128,11 @@ impl Gpu {
         }
     }
 
+    /// What it took at load to find out which kernels to use.
+    pub fn start_up(&self) -> tune::StartUp {
+        self.start_up.get()
+    }
+
     /// The adapter behind the device.
     pub fn info(&self) -> &AdapterInfo {
         &self.info
@@ -144,11 +151,24 @@ impl Gpu {
     /// What the device reported meanwhile.
     pub async fn settle(&self) -> Result<()> {
         self.faults.check("settle")?;
+        self.finish(self.submitted()).await
+    }
+
+    /// Everything submitted so far, to be awaited later.
+    pub fn submitted(&self) -> Submitted {
         let submission = self.queue.submit(None);
-        let (sender, receiver) = oneshot::channel();
+        let (sender, done) = oneshot::channel();
         self.queue.on_submitted_work_done(move || sender.send(()));
-        self.wait(submission, "settle")?;
-        nudge::receive(&self.queue, receiver).await;
+        Submitted { submission, done }
+    }
+
+    /// Waits until the device is done with what was submitted.
+    ///
+    /// # Errors
+    /// What the device reported meanwhile.
+    pub async fn finish(&self, submitted: Submitted) -> Result<()> {
+        self.wait(submitted.submission, "settle")?;
+        nudge::receive(&self.queue, submitted.done).await;
         self.faults.check("settle")
     }
 
@@ -163,6 +183,12 @@ impl Gpu {
             }
         }
     }
+}
+
+/// Work that a device may not be done with.
+pub struct Submitted {
+    submission: wgpu::SubmissionIndex,
+    done: oneshot::Receiver<()>,
 }
 
 impl fmt::Debug for Gpu {

@@ -1,13 +1,17 @@
-//! One compute pipeline per kernel and variant, compiled once per device. Layouts come from the kernel's declaration, never from
+//! One compute pipeline per kernel and variant, compiled once per device: several at once, natively on every core, in a browser by
+//! asking for all of them before the first answer is awaited. Layouts come from the kernel's declaration, never from
 //! the shader: the two are compared without a GPU by `tests/shaders.rs`, and by the driver here.
 
 use super::fault::captured;
 use super::{Compiler, Gpu, preprocess, unchecked};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
 use crate::graph::{Access, Kernel, Step, Variant};
+#[cfg(not(target_arch = "wasm32"))]
+use crate::kernel::parallel;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::Future;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -40,57 +44,111 @@ pub(super) fn params_bytes(n_params: usize) -> u64 {
     (n_params as u64 * 4).next_multiple_of(16)
 }
 
-/// The pipeline of a kernel's variant, compiled at its first use.
+/// The pipelines of kernels' variants, in order; those that are not there yet are compiled.
 ///
-/// # Errors
-/// [`crate::Error::Gpu`] when the device refuses the shader: a bug of ours or of its driver.
-pub(super) async fn pipeline(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Result<Rc<Pipeline>> {
-    let key = (kernel.name, variant.clone());
-    if let Some(found) = gpu.pipelines.known.borrow().get(&key) {
-        return Ok(Rc::clone(found));
+/// [`crate::Error::Gpu`] stands for one whose shader the device refuses: a bug of ours or of its driver.
+pub(super) async fn pipelines(gpu: &Gpu, wanted: &[(&'static Kernel, &Variant)]) -> Vec<Result<Rc<Pipeline>>> {
+    let key = |(kernel, variant): &(&'static Kernel, &Variant)| (kernel.name, (*variant).clone());
+    let mut missing: Vec<(&'static Kernel, &Variant)> = Vec::new();
+    for want in wanted {
+        let known = gpu.pipelines.known.borrow().contains_key(&key(want));
+        if !known && missing.iter().all(|other| key(other) != key(want)) {
+            missing.push(*want);
+        }
     }
-    let compiled = Rc::new(compile(gpu, kernel, variant).await?);
-    gpu.pipelines.compiled.set(gpu.pipelines.compiled.get() + 1);
-    gpu.pipelines.known.borrow_mut().insert(key, Rc::clone(&compiled));
-    Ok(compiled)
+    let compiled = compile(gpu, &missing).await;
+    let mut refused = HashMap::new();
+    for (want, compiled) in missing.iter().zip(compiled) {
+        match compiled {
+            Ok(pipeline) => {
+                gpu.pipelines.compiled.set(gpu.pipelines.compiled.get() + 1);
+                gpu.pipelines.known.borrow_mut().insert(key(want), Rc::new(pipeline));
+            }
+            Err(error) => {
+                refused.insert(key(want), error);
+            }
+        }
+    }
+    let known = gpu.pipelines.known.borrow();
+    let found = |want| {
+        let key = key(want);
+        known.get(&key).map(Rc::clone).ok_or_else(|| match refused.get(&key) {
+            Some(Error::DeviceLost(why)) => Error::DeviceLost(why.clone()),
+            Some(Error::Gpu { place, message }) => Error::Gpu { place: place.clone(), message: message.clone() },
+            other => {
+                Error::Gpu { place: format!("pipeline {}", key.0), message: other.map(ToString::to_string).unwrap_or_default() }
+            }
+        })
+    };
+    wanted.iter().map(found).collect()
 }
 
-async fn compile(gpu: &Gpu, kernel: &'static Kernel, variant: &Variant) -> Result<Pipeline> {
+/// On every core: error scopes belong to the thread that pushes them.
+#[cfg(not(target_arch = "wasm32"))]
+async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Result<Pipeline>> {
+    let (device, trusted) = (&gpu.device, gpu.trusted);
+    parallel::map_ranges(missing.len(), 1, |range| {
+        let (kernel, variant) = missing[range.start];
+        // Natively the scopes' answers are there at once.
+        pollster::block_on(begin(device, trusted, kernel, variant)?)
+    })
+}
+
+/// A browser compiles by itself what it was asked for; its devices belong to one thread.
+#[cfg(target_arch = "wasm32")]
+async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Result<Pipeline>> {
+    let begun: Vec<_> = missing.iter().map(|(kernel, variant)| begin(&gpu.device, gpu.trusted, kernel, variant)).collect();
+    let mut compiled = Vec::new();
+    for pipeline in begun {
+        compiled.push(match pipeline {
+            Ok(pipeline) => pipeline.await,
+            Err(error) => Err(error),
+        });
+    }
+    compiled
+}
+
+/// Asks for a pipeline; whether it could be had is told by the future.
+fn begin(
+    device: &wgpu::Device,
+    trusted: bool,
+    kernel: &'static Kernel,
+    variant: &Variant,
+) -> Result<impl Future<Output = Result<Pipeline>> + use<>> {
     let text = preprocess(kernel, variant, Compiler::HERE)?;
-    let device = &gpu.device;
-    let label = format!("{} {variant}", kernel.name);
-    let label = label.trim_end();
+    let label = format!("{} {variant}", kernel.name).trim_end().to_owned();
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
-    let descriptor = wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(text.into()) };
-    let module =
-        if gpu.trusted { unchecked::trusted_module(device, descriptor) } else { device.create_shader_module(descriptor) };
+    let descriptor = wgpu::ShaderModuleDescriptor { label: Some(&label), source: wgpu::ShaderSource::Wgsl(text.into()) };
+    let module = if trusted { unchecked::trusted_module(device, descriptor) } else { device.create_shader_module(descriptor) };
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-        label: Some(label),
+        label: Some(&label),
         entries: &layout_entries(kernel, variant),
     });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-        label: Some(label),
+        label: Some(&label),
         bind_group_layouts: &[Some(&layout)],
         immediate_size: 0,
     });
     let compute = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: Some(label),
+        label: Some(&label),
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some("main"),
         // No kernel reads workgroup memory that it has not written.
         compilation_options: wgpu::PipelineCompilationOptions {
-            zero_initialize_workgroup_memory: !gpu.trusted,
+            zero_initialize_workgroup_memory: !trusted,
             ..Default::default()
         },
         cache: None,
     });
     let (validation, internal) = (validation.pop(), internal.pop());
-    if let Some(error) = validation.await.or(internal.await) {
-        return Err(captured(error, &format!("pipeline {label}"), 0));
-    }
-    Ok(Pipeline { kernel: kernel.name, uses_step: kernel.uses_step, compute, layout })
+    Ok(async move {
+        match validation.await.or(internal.await) {
+            Some(error) => Err(captured(error, &format!("pipeline {label}"), 0)),
+            None => Ok(Pipeline { kernel: kernel.name, uses_step: kernel.uses_step, compute, layout }),
+        }
+    })
 }
 
 fn layout_entries(kernel: &'static Kernel, variant: &Variant) -> Vec<wgpu::BindGroupLayoutEntry> {

@@ -5,9 +5,12 @@
 //! The same seed, device and build must give the same text, and two ways may differ in the last bit. So what was measured counts only
 //! where the host keeps it, and is read from there ever after (by adapter, driver, and the shaders' text); elsewhere the order decides.
 
+use super::harness::{self, Trial};
 use super::host::host;
-use super::{Executor, Gpu, harness};
+use super::pipeline::pipelines;
+use super::{Executor, Gpu};
 use crate::error::{Error, Result};
+use crate::graph::compare::Deviation;
 use crate::graph::{Alternative, Binding, Dispatch, Graph, GraphId, Program, Role, Step};
 use crate::kernel::{ALTERNATIVE_KERNELS, KERNELS, SHARED};
 use serde::{Deserialize, Serialize};
@@ -32,6 +35,18 @@ struct Known {
     verdicts: BTreeMap<String, String>,
     /// By [`Site::key`]: the kernel and variant that are taken.
     choices: BTreeMap<String, String>,
+    /// Whether the device was lost while several were checked together: since then each is checked alone.
+    #[serde(default)]
+    lost: bool,
+}
+
+/// What finding out took at the last load; nothing where all was known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartUp {
+    /// Compiling alternatives and comparing them with their twins.
+    pub check: Duration,
+    /// Measuring which way is quickest.
+    pub tune: Duration,
 }
 
 /// A dispatch that can run in several ways.
@@ -77,8 +92,11 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     if !sites.iter().all(decided) {
         // Whether the host keeps anything shows when it is given what is known so far.
         let kept = keep(&name, &known);
+        let start = Instant::now();
         judge(gpu, &name, &sites, &mut known, kept).await?;
+        let checked = Instant::now();
         pick(gpu, &sites, &mut known, kept).await?;
+        gpu.start_up.set(StartUp { check: checked - start, tune: checked.elapsed() });
     }
     if before != (known.verdicts.len(), known.choices.len()) {
         keep(&name, &known);
@@ -103,52 +121,120 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
 /// Compares what is offered and has no verdict yet with its twin, on one small input; unless `all` are to be compared, at every site
 /// only until one agrees.
 async fn judge(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known, all: bool) -> Result<()> {
-    for (_, Site { dispatch, offered, .. }) in sites {
-        for alternative in offered {
-            let label = alternative.label();
-            if !known.verdicts.contains_key(&label) {
-                // Should the device be lost now, the next load finds this and does without.
-                known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
-                keep(name, known);
-                let verdict = verdict(gpu, dispatch, alternative).await?;
-                known.verdicts.insert(label.clone(), verdict.unwrap_or_default());
+    loop {
+        let mut next: Vec<(String, &Dispatch, &Alternative)> = Vec::new();
+        for (_, Site { dispatch, offered, .. }) in sites {
+            let agrees = |offer: &Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
+            if !all && offered.iter().any(agrees) {
+                continue;
             }
-            if !all && known.verdicts[&label].is_empty() {
-                break;
+            let unjudged = offered.iter().filter(|offer| !known.verdicts.contains_key(&offer.label()));
+            for alternative in unjudged.take(if all { usize::MAX } else { 1 }) {
+                let label = alternative.label();
+                if next.iter().all(|(other, ..)| *other != label) {
+                    next.push((label, dispatch, alternative));
+                }
             }
         }
+        if next.is_empty() {
+            return Ok(());
+        }
+        if known.lost || !judge_together(gpu, name, &next, known).await? {
+            judge_in_turn(gpu, name, &next, known).await?;
+        }
+    }
+}
+
+/// Judges all in one go: whether that could be done.
+async fn judge_together(gpu: &Gpu, name: &str, next: &[(String, &Dispatch, &Alternative)], known: &mut Known) -> Result<bool> {
+    let (mut labels, mut trials) = (Vec::new(), Vec::new());
+    for (label, dispatch, alternative) in next {
+        match trial(gpu, dispatch, alternative) {
+            Ok(trial) => {
+                labels.push(label);
+                trials.push(trial);
+            }
+            Err(verdict) => {
+                known.verdicts.insert(label.clone(), verdict);
+            }
+        }
+    }
+    // Should the device be lost now, the next load finds this and takes one at a time.
+    known.lost = true;
+    keep(name, known);
+    let outcomes = match harness::check_together(gpu, &trials).await {
+        Err(Error::DeviceLost(why)) => return Err(Error::DeviceLost(format!("while kernels were checked: {why}"))),
+        outcomes => outcomes,
+    };
+    known.lost = false;
+    // What the device says of all of them it may mean of one.
+    let Ok(outcomes) = outcomes else { return Ok(false) };
+    for (label, outcome) in labels.into_iter().zip(outcomes) {
+        known.verdicts.insert(label.clone(), verdict(label, outcome)?);
+    }
+    Ok(true)
+}
+
+/// Judges one at a time.
+async fn judge_in_turn(gpu: &Gpu, name: &str, next: &[(String, &Dispatch, &Alternative)], known: &mut Known) -> Result<()> {
+    for (label, dispatch, alternative) in next {
+        // Should the device be lost now, the next load finds this and does without.
+        known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
+        keep(name, known);
+        let verdict = match trial(gpu, dispatch, alternative) {
+            Ok(Trial { kernel, case, way }) => verdict(label, harness::check_alternative(gpu, kernel, &case, &way).await)?,
+            Err(verdict) => verdict,
+        };
+        known.verdicts.insert(label.clone(), verdict);
     }
     Ok(())
 }
 
-/// Why an alternative is not to be used here, if so.
-async fn verdict(gpu: &Gpu, dispatch: &Dispatch, alternative: &Alternative) -> Result<Option<String>> {
-    let Some(alternatives) = dispatch.kernel.alternatives else { return Ok(None) };
+/// What an alternative is judged by, or why it cannot be.
+fn trial(gpu: &Gpu, dispatch: &Dispatch, alternative: &Alternative) -> Result<Trial, String> {
+    let kernel = dispatch.kernel;
+    let Some(alternatives) = kernel.alternatives else { return Err("the kernel has no alternatives".to_owned()) };
     let case = (alternatives.probe)(dispatch);
     // The very variant, or another with its flags: some constants follow the number of rows.
-    let alike = harness::alternatives(gpu.features(), dispatch.kernel, &case)
+    let alike = harness::alternatives(gpu.features(), kernel, &case)
         .into_iter()
         .filter(|(other, _)| other.kernel.name == alternative.kernel.name && other.variant.flags == alternative.variant.flags);
-    let Some(way) = alike.min_by_key(|(other, _)| other.variant != alternative.variant) else {
-        return Ok(Some("the kernel has no input to judge it by".to_owned()));
-    };
-    match harness::check_alternative(gpu, dispatch.kernel, &case, &way).await {
-        Ok(deviations) => Ok(deviations.iter().find(|deviation| deviation.failed()).map(ToString::to_string)),
-        Err(Error::DeviceLost(why)) => Err(Error::DeviceLost(format!("{}: {why}", alternative.label()))),
-        Err(error) => Ok(Some(error.to_string())),
+    match alike.min_by_key(|(other, _)| other.variant != alternative.variant) {
+        Some(way) => Ok(Trial { kernel, case, way }),
+        None => Err("the kernel has no input to judge it by".to_owned()),
+    }
+}
+
+/// Why an alternative is not to be used here; empty if it is.
+fn verdict(label: &str, outcome: Result<Vec<Deviation>>) -> Result<String> {
+    match outcome {
+        Ok(deviations) => {
+            let failed = deviations.iter().find(|deviation| deviation.failed());
+            Ok(failed.map(ToString::to_string).unwrap_or_default())
+        }
+        Err(Error::DeviceLost(why)) => Err(Error::DeviceLost(format!("{label}: {why}"))),
+        Err(error) => Ok(error.to_string()),
     }
 }
 
 /// Chooses for every site without a choice; by time only if the choice is kept.
 async fn pick(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known, kept: bool) -> Result<()> {
+    let open: Vec<(&String, &Site<'_>, Vec<Dispatch>)> = sites
+        .iter()
+        .filter(|(key, _)| !known.choices.contains_key(key))
+        .map(|(key, site)| {
+            let agrees = |offer: &&Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
+            let agreeing = site.offered.iter().filter(agrees).map(|offer| site.dispatch.taking(offer));
+            (key, site, agreeing.chain([site.dispatch.clone()]).collect())
+        })
+        .collect();
+    if kept {
+        // At once; one that is refused shows where it is measured.
+        let ways = open.iter().filter(|(_, _, ways)| ways.len() > 1).flat_map(|(_, _, ways)| ways);
+        pipelines(gpu, &ways.map(|way| (way.kernel, &way.variant)).collect::<Vec<_>>()).await;
+    }
     let start = Instant::now();
-    for (key, site) in sites {
-        if known.choices.contains_key(key) {
-            continue;
-        }
-        let agrees = |offer: &&Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
-        let mut ways: Vec<Dispatch> = site.offered.iter().filter(agrees).map(|offer| site.dispatch.taking(offer)).collect();
-        ways.push(site.dispatch.clone());
+    for (key, site, ways) in open {
         let mut taken = 0;
         if ways.len() > 1 && kept {
             let left = BUDGET.saturating_sub(start.elapsed());

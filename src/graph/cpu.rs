@@ -3,9 +3,29 @@
 
 use super::contract::Args;
 use super::{Binding, BufferId, Dispatch, Graph, Program, Step, liveness};
+use crate::error::{Error, Result};
+use std::hint::black_box;
 
 /// What a scratch slot holds before it is written: a NaN, so that a kernel that reads garbage shows.
 pub const GARBAGE: u32 = 0x7fc0_dead;
+
+/// Asks the system for the memory of a program's buffers, in one piece, and gives it back: a refusal is an error here, and the end of the
+/// process where the buffers are made.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] with the bytes of all buffers.
+pub fn check_memory(program: &Program) -> Result<()> {
+    let plan = liveness::plan(program);
+    let lasting = program.buffers.iter().filter(|buffer| buffer.role != super::Role::Scratch);
+    let words = plan.slot_words.iter().copied().chain(lasting.map(|buffer| buffer.words)).fold(0, usize::saturating_add);
+    let mut trial: Vec<u32> = Vec::new();
+    // Unseen, the compiler would leave it out.
+    black_box(&mut trial).try_reserve_exact(words).map_err(|refused| Error::OutOfMemory {
+        what: "the model's buffers on the CPU".to_owned(),
+        bytes: words as u64 * 4,
+        reason: refused.to_string(),
+    })
+}
 
 /// The buffers of one program in main memory.
 pub struct Executor {

@@ -71,7 +71,10 @@ impl Opened {
                 };
                 Ok(Device::Gpu(Box::new(executor)))
             }
-            Self::Cpu { fast, .. } => Ok(Device::Cpu(cpu::Executor::new(program, fast))),
+            Self::Cpu { fast, .. } => {
+                cpu::check_memory(program)?;
+                Ok(Device::Cpu(cpu::Executor::new(program, fast)))
+            }
         }
     }
 

@@ -111,7 +111,7 @@ impl Model {
         matches!(self.device, Device::Gpu(_))
     }
 
-    /// Reads up to [`Model::chunk`] tokens, the last of a prompt, and begins to draw those behind them: ids for the positions before
+    /// Reads up to [`Model::max_chunk`] tokens, the last of a prompt, and begins to draw those behind them: ids for the positions before
     /// `end`, `in_flight` to a read ([`None`]: as many as pay). Gives the turn that [`Model::drawn`] asks for.
     ///
     /// # Errors

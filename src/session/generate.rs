@@ -139,7 +139,7 @@ impl Generation {
                 self.sequence = model.sequence();
             }
             self.check_turn(model)?;
-            let end = self.n_prompt.min(self.n_fed + model.chunk());
+            let end = self.n_fed + model.next_chunk(self.n_prompt - self.n_fed).await?;
             let ids = &self.ids[self.n_fed..end];
             if end == self.n_prompt && model.draws_on_device() {
                 let n_ids = self.n_prompt.saturating_add(self.options.max_tokens);

@@ -1,7 +1,9 @@
 //! From a checkpoint to a model on a device: configuration, then every tensor compared with what the network wants, all
 //! differences at once, then the weights in file order in pieces of at most 4 MiB. The file never sits whole in memory.
 
+use super::chunk::Chunks;
 use super::device::{Device, DeviceChoice, Opened};
+use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
 use super::pages::{Pruning, Sightings};
 use crate::error::{Error, Result};
@@ -42,7 +44,7 @@ pub struct LoadOptions {
     pub kv: KvType,
     /// Whether [`Model::score`] can be called (costs a [chunk, V] buffer).
     pub scores: bool,
-    /// Tokens of a prefill replay at most; `None`: [`DEFAULT_CHUNK`], on a GPU in hardware [`DEFAULT_GPU_CHUNK`].
+    /// Tokens of every prefill replay but a prompt's last; `None`: on a GPU by measured time ([`Model::chunk`]), on the CPU 128.
     pub chunk: Option<usize>,
     /// When keys that are forgotten for good are passed over and their pages used again.
     pub prune: Pruning,
@@ -54,16 +56,10 @@ pub struct LoadOptions {
 pub const DEFAULT_CONTEXT: usize = 4096;
 /// Longest context: λ as 32.32 fixed point holds the sum of this many gates of the largest kind (2¹⁴ each).
 pub const MAX_CONTEXT: usize = 1 << 18;
-/// Tokens of a prefill replay when the caller names none. On the CPU and on software adapters more do not pay (README, Measured).
-pub const DEFAULT_CHUNK: usize = 128;
-/// The same on a GPU in hardware, where twice the tokens take little more time, and the demo model's replay stays below 20 ms at
-/// 1 TFLOP/s.
-pub const DEFAULT_GPU_CHUNK: usize = 256;
-/// Largest chunk: its scores buffer must stay within a binding for common vocabularies.
-pub const MAX_CHUNK: usize = 1024;
-
 /// Pages that a head needs to drop its oldest: beside that one the newest, and the one that a step back may end in.
 const SLIDING_PAGES: usize = 3;
+/// Tokens of a replay by which kernels are chosen, where their number follows the clock.
+const TYPICAL_CHUNK: usize = 256;
 const PIECE_BYTES: usize = 4 << 20;
 /// Copies on their way to the device before the load waits for them.
 const FLUSH_BYTES: u64 = 64 << 20;
@@ -111,7 +107,7 @@ impl Model {
         let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores, evict };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
-        let chunk = options.chunk.unwrap_or_else(|| default_chunk(&opened, &config)).min(context);
+        let chunk = chunk(&opened, &checkpoint, &config, shape, options.chunk)?;
         let Declared { mut program, pages, network, moves } = declare(&checkpoint, &config, Shape { chunk, ..shape })?;
         fits_in_bindings(&program, context)?;
         let graphs = Graphs {
@@ -123,9 +119,10 @@ impl Model {
         };
 
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let (one, many) = typical_steps(&config, context, chunk);
+        let (one, many) = typical_steps(&config, context, if options.chunk.is_some() { chunk } else { chunk.min(TYPICAL_CHUNK) });
         let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
-        let mut device = opened.hold(&program, &step_of).await?;
+        let held = opened.hold(&program, &step_of).await;
+        let mut device = held.map_err(|error| advised(error, &program, context))?;
         let mut vectors = vec![0.0; program.get(network.vectors()).words];
         stream(&mut checkpoint, &moves, &mut device, (network.vectors(), &mut vectors), progress).await?;
         for (buffer, at, numbers) in network.constants() {
@@ -157,12 +154,17 @@ impl Model {
             sightings: Sightings::default(),
             marks: Vec::new(),
             history: Vec::new(),
-            chunk,
+            chunks: Chunks::fixed(chunk),
             sequence: 0,
             draws: None,
             turn: 0,
             round_trip: Duration::ZERO,
         };
+        if let (None, Device::Gpu(gpu)) = (options.chunk, &model.device) {
+            let graphs = [Some(model.graphs.prefill), model.graphs.score];
+            model.chunks =
+                Chunks::measured(chunk, graphs.into_iter().flatten().map(|graph| gpu.token_tile(graph)).fold(PAGE, usize::max));
+        }
         model.warm_up().await?;
         Ok(model)
     }
@@ -234,10 +236,20 @@ fn taus(config: &Config, layer: usize, bounds: Option<(&[f64], f64)>) -> Vec<f32
         .collect()
 }
 
-/// The chunk of a caller who names none: as many tokens as pay on the device, and whose scores fit in a binding.
-fn default_chunk(opened: &Opened, config: &Config) -> usize {
-    let pays = if opened.is_hardware() { DEFAULT_GPU_CHUNK } else { DEFAULT_CHUNK };
-    pays.min((crate::graph::MAX_BINDING_WORDS / config.vocab).max(1))
+/// Tokens of a prefill replay that buffers are sized for: what the caller says, else what pays on the device.
+fn chunk(opened: &Opened, checkpoint: &Checkpoint, config: &Config, shape: Shape, given: Option<usize>) -> Result<usize> {
+    let hardware = opened.is_hardware();
+    let most = match given {
+        Some(chunk) => chunk,
+        None if shape.scores => scores_chunk(hardware, config.vocab),
+        None if !hardware => DEFAULT_CHUNK,
+        None => largest_chunk(&|chunk| {
+            let Declared { mut program, network, .. } = declare(checkpoint, config, Shape { chunk, ..shape })?;
+            network.record_prefill(&mut program, false);
+            Ok(program)
+        })?,
+    };
+    Ok(most.min(shape.context))
 }
 
 /// Whether a checkpoint is a model that can be run: its configuration, its tokenizer if it has one, and every tensor's name and
@@ -364,23 +376,6 @@ fn match_tensors(file: &str, wanted: Vec<Wanted>, checkpoint: &Checkpoint) -> Re
     }
     moves.sort_by_key(|(ix, _)| (checkpoint.tensors[*ix].file, checkpoint.tensors[*ix].offset));
     Ok(moves)
-}
-
-/// Buffers that are bound whole must fit in a binding: a context too long for the KV pools is refused with the bytes.
-fn fits_in_bindings(program: &Program, context: usize) -> Result<()> {
-    let limit = crate::graph::MAX_BINDING_WORDS;
-    // The largest of all says what fits.
-    let Some(buffer) = program.buffers.iter().filter(|buffer| buffer.words > limit).max_by_key(|buffer| buffer.words) else {
-        return Ok(());
-    };
-    let fits = if buffer.name.ends_with("_pages") {
-        let column_words = buffer.words.div_ceil(context.div_ceil(PAGE));
-        format!("a context of at most {} tokens fits", limit / column_words * PAGE)
-    } else {
-        "a shorter context or a smaller chunk fits".to_owned()
-    };
-    let reason = format!("WebGPU binds at most {} bytes; {fits}", limit * 4);
-    Err(Error::OutOfMemory { what: buffer.name.clone(), bytes: buffer.words as u64 * 4, reason })
 }
 
 /// Moves the weights; a copy of what goes into one buffer, word by word, is kept.

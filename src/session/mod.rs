@@ -1,11 +1,13 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
 
 pub mod check;
+mod chunk;
 pub mod device;
 pub mod draw;
 pub mod generate;
 pub mod layer;
 pub mod load;
+mod memory;
 pub mod model;
 pub mod pages;
 pub mod sampler;

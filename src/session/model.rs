@@ -1,5 +1,6 @@
 //! A loaded model with its one sequence: prefill, step, score.
 
+use super::chunk::Chunks;
 use super::device::Device;
 use super::draw::Draws;
 use super::pages::{Mark, Sightings};
@@ -9,7 +10,7 @@ use crate::graph::{GraphId, Program, Role};
 use crate::kernel::attention::Kv;
 use crate::model::{Config, Fox, Pages};
 use crate::text::Tokenizer;
-use web_time::Duration;
+use web_time::{Duration, Instant};
 
 /// The graphs of a model.
 pub(super) struct Graphs {
@@ -42,7 +43,7 @@ pub struct Model {
     pub(super) marks: Vec<Mark>,
     /// The ids of the tokens held.
     pub(super) history: Vec<u32>,
-    pub(super) chunk: usize,
+    pub(super) chunks: Chunks,
     /// Which sequence this is: one more at each reset.
     pub(super) sequence: u64,
     pub(super) draws: Option<Draws>,
@@ -125,11 +126,6 @@ impl Model {
         self.context
     }
 
-    /// Tokens of one prefill replay at most.
-    pub fn chunk(&self) -> usize {
-        self.chunk
-    }
-
     /// Tokens held.
     pub fn pos(&self) -> usize {
         self.draws.as_ref().map_or(self.pages.n_tokens(), Draws::pos)
@@ -168,14 +164,20 @@ impl Model {
         self.sequence
     }
 
-    /// Reads up to [`Model::chunk`] tokens; with `want_logits`, gives the logits [V] after the last.
+    /// Reads up to [`Model::max_chunk`] tokens; with `want_logits`, gives the logits [V] after the last. Without, at most two replays
+    /// are left under way.
     ///
     /// # Errors
     /// [`Error::ContextFull`], [`Error::Argument`] (no tokens, too many, an id outside the vocabulary), device errors. The
     /// sequence is as before after an error.
     pub async fn prefill(&mut self, ids: &[u32], want_logits: bool) -> Result<Option<Vec<f32>>> {
+        self.await_room().await?;
         self.look(ids.len()).await?;
+        let since = Instant::now();
         self.replay(self.graphs.prefill, ids, want_logits)?;
+        if !want_logits {
+            self.queued(ids.len(), since);
+        }
         let logits = if want_logits { Some(self.device.read_f32(self.network.logits, self.config.vocab).await?) } else { None };
         self.hold(ids)?;
         Ok(logits)
@@ -193,7 +195,7 @@ impl Model {
         Ok(logits)
     }
 
-    /// Reads up to [`Model::chunk`] tokens and gives the logits after each, [n, V] row by row.
+    /// Reads up to [`Model::max_chunk`] tokens and gives the logits after each, [n, V] row by row.
     ///
     /// # Errors
     /// As [`Model::prefill`]; [`Error::Argument`] when the model was loaded without scores.
@@ -224,7 +226,7 @@ impl Model {
             self.drawn(turn).await?;
         }
         self.reset();
-        Ok(())
+        self.time_tile().await
     }
 
     /// Counts tokens as held, after their replay.
@@ -235,8 +237,9 @@ impl Model {
 
     pub(super) fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
         let (n, pos) = (ids.len(), self.pos());
-        if !(1..=self.chunk).contains(&n) {
-            return Err(Error::argument("ids", format!("1 to {} tokens a call", self.chunk), n));
+        let most = self.max_chunk();
+        if !(1..=most).contains(&n) {
+            return Err(Error::argument("ids", format!("1 to {most} tokens a call"), n));
         }
         if pos + n > self.positions {
             return Err(Error::ContextFull { needed: pos + n, available: self.positions });

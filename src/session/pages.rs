@@ -137,7 +137,7 @@ impl Model {
     /// Takes the copies that came meanwhile; when pages for `n` more tokens are missing, waits for those under way.
     pub(super) async fn look(&mut self, n: usize) -> Result<()> {
         while let Some((n_tokens, _)) = self.sightings.under_way.front() {
-            let due = n_tokens + 2 * PAGE.max(self.chunk) <= self.pages.n_tokens() || self.pages.is_short(n);
+            let due = n_tokens + 2 * PAGE.max(self.chunk()) <= self.pages.n_tokens() || self.pages.is_short(n);
             let (true, Device::Gpu(gpu)) = (due, &self.device) else { break };
             let Some((n_tokens, read)) = self.sightings.under_way.pop_front() else { break };
             let live = gpu.finish_read(read).await?;
@@ -228,10 +228,7 @@ impl Model {
             }
         };
         self.unsee();
-        for ids in again[start..].chunks(self.chunk) {
-            self.prefill(ids, false).await?;
-        }
-        Ok(())
+        self.read(&again[start..]).await
     }
 
     /// Tokens that the sequence can have at most: more than [`Model::context`] where pages die, as long as live pages fit.

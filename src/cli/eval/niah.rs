@@ -245,11 +245,12 @@ fn answer(model: &mut Model, ids: &[u32], bar: &ProgressBar) -> Result<String> {
     const DIGITS: usize = 5;
     model.reset();
     let mut logits = None;
-    let mut n_left = ids.len();
-    for chunk in ids.chunks(model.chunk()) {
-        n_left -= chunk.len();
-        logits = pollster::block_on(model.prefill(chunk, n_left == 0))?;
+    let mut left = ids;
+    while !left.is_empty() {
+        let (chunk, rest) = left.split_at(pollster::block_on(model.next_chunk(left.len()))?);
+        logits = pollster::block_on(model.prefill(chunk, rest.is_empty()))?;
         bar.inc(chunk.len() as u64);
+        left = rest;
     }
     let mut logits = logits.unwrap_or_else(|| unreachable!("a prompt has tokens, and its last chunk asks for logits"));
     let mut sampler = Sampler::new(SamplerOptions { temperature: 0.0, ..SamplerOptions::default() })?;
