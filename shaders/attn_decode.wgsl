@@ -31,7 +31,8 @@ struct Params {
   v_shift: u32,
   q_norm: u32,  // words of vectors
   k_norm: u32,
-  f_bias: u32,
+  f_bias: u32,  // or of a table of gates [period, heads]
+  period: u32,
   rope: u32,
   window: u32,  // keys that a query sees
   live: u32,    // word of page_table: first live pages
@@ -88,10 +89,15 @@ fn gate(head: u32) -> vec2<u32> {
 #ifdef F_NONE
   return vec2<u32>(0u, 0u); // f = 1
 #else
+#ifdef F_TABLE
+  let row = step.pos % params.period * params.n_kv_heads * params.group;
+  return fixed_of(clamp(vectors[params.f_bias + row + head], 0.0, 16384.0));
+#else
 #ifdef F_FULL
   return forgotten(proj[params.f + head] + vectors[params.f_bias + head]);
 #else
   return forgotten(vectors[params.f_bias + head]);
+#endif
 #endif
 #endif
 }

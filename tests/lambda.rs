@@ -52,7 +52,8 @@ fn chain(chunk: usize) -> Chain {
     let proj = program.buffer("proj", chunk * HEADS.n_heads, Role::Input);
     let bias = program.buffer("bias", HEADS.n_heads, Role::Weight);
     let columns = Proj { stride: HEADS.n_heads, q: 0, k: 0, v: 0, gate: None, f: Some(0), k_shift: None, v_shift: None };
-    let vectors = Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), out_norm: None, rope: None };
+    let vectors =
+        Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), f_table: None, out_norm: None, rope: None };
     let mut r = program.record("gates");
     forget_gate::record(&mut r, &HEADS, proj, &columns, &vectors, &kv);
     let graph = r.finish();

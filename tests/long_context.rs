@@ -64,7 +64,8 @@ fn layer() -> Layer {
     let (partials, o) =
         (program.buffer("partials", HEADS.partial_words(), Role::State), program.buffer("o", LAST * D, Role::Output));
     let columns = Proj { stride: STRIDE, q: 0, k: D, v: 2 * D, gate: None, f: Some(3 * D), k_shift: None, v_shift: None };
-    let vectors = Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), out_norm: None, rope: None };
+    let vectors =
+        Vectors { buffer: bias, q_norm: None, k_norm: None, f_bias: Some(0), f_table: None, out_norm: None, rope: None };
     let [q, k, v] = [0, D, 2 * D].map(|column| Rows { buffer: proj, stride: STRIDE, column });
     let mut graph = |attends: bool| {
         let mut r = program.record("prefill");

@@ -4,19 +4,21 @@
 //! The floor of a token is what the device needs at best: bytes of weights and live keys and values over its best copy rate, and
 //! the dispatches of a token at the time of an empty one that depends on the one before (both measured here, raw figures printed).
 
-use super::output::{Done, one_line, print_json, print_line, say};
-use super::{ModelArguments, source};
-use clap::Args;
-use cpu_time::ThreadTime;
-use kitfox::gpu::floor;
-use kitfox::gpu::tune::StartUp;
+mod measure;
+mod report;
+
+use super::output::{Done, say};
+use super::{ModelArguments, gates_file, source};
+use clap::{Args, ValueEnum};
+use kitfox::format::Checkpoint;
 use kitfox::session::draw::check_in_flight;
-use kitfox::session::trace::Traced;
-use kitfox::session::{Device, LoadOptions, Model, Sampler, SamplerOptions, load};
+use kitfox::session::{LoadOptions, Model, Pruning, load};
 use kitfox::{Error, Result};
+use measure::Runs;
 use pollster::block_on;
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -31,6 +33,10 @@ pub struct Arguments {
     /// Type of its matrices
     #[arg(long, default_value = "q4_0", value_name = "TYPE", requires = "shape")]
     quant: String,
+    /// Gates of a trained model (`kitfox inspect gates`): it forgets by these, over and over in layers, heads and tokens, and its norms of q and k
+    /// have their `u`. With --shape only
+    #[arg(long, value_name = "G.safetensors")]
+    gates: Option<PathBuf>,
     /// Tokens of the prompt: decoding starts behind them
     #[arg(short, long, default_value_t = 1024, value_name = "TOKENS")]
     context: usize,
@@ -40,15 +46,15 @@ pub struct Arguments {
     /// Timed runs
     #[arg(long, default_value_t = 5, value_name = "RUNS")]
     runs: usize,
-    /// Prompt tokens of a prefill replay; default: on a GPU by measured time, else 128
+    /// Prompt tokens of a prefill replay
     #[arg(long, value_name = "N")]
     chunk: Option<usize>,
-    /// Tokens under way on the GPU at once; default: as many as pay
+    /// Tokens that the GPU draws before they are read (while it draws the next as many; 1: one at a time). Default: as many as pay
     #[arg(long, value_name = "N")]
     in_flight: Option<usize>,
-    /// `inflight`: decode with one token under way and with as many as pay, in turns
-    #[arg(long, value_name = "WHAT", value_parser = ["inflight"])]
-    compare: Option<String>,
+    /// Time another way in turns with the first
+    #[arg(long, value_enum, value_name = "WHAT")]
+    compare: Option<Comparison>,
     /// Time of each kernel in a token and in a chunk of the prompt, from the GPU's own clock
     #[arg(long)]
     trace: bool,
@@ -57,22 +63,28 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Timed runs of one kind.
-struct Times(Vec<f64>);
+/// What is timed beside the model as it is.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// Decode with one token under way
+    Inflight,
+    /// Nothing pruned: a second model is loaded with `--prune off` (memory for both is needed). The first prunes by --prune, else by what
+    /// the model states, else by e^-10
+    Prune,
+}
 
-impl Times {
-    fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    }
-
-    /// Rates of `n` things: median, slowest, quickest.
-    fn rates(&self, n: usize) -> [f64; 3] {
-        let rate = |seconds: f64| n as f64 / seconds;
-        [self.median(), self.0.iter().copied().fold(0.0, f64::max), self.0.iter().copied().fold(f64::MAX, f64::min)].map(rate)
+impl Comparison {
+    /// Behind the keys of the other side.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Inflight => "one_in_flight",
+            Self::Prune => "unpruned",
+        }
     }
 }
+
+/// ε of `--compare prune` where neither the model nor the caller states one: e^-10, the tolerance of the paper.
+const EPSILON: f64 = 4.539_992_976_248_485e-5;
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
@@ -82,72 +94,82 @@ pub fn run(arguments: &Arguments) -> Done {
         }
     }
     check_in_flight(arguments.in_flight)?;
+    if let (Some(gates), None) = (&arguments.gates, &arguments.shape) {
+        let got = format!("{} for a model that has gates of its own", gates.display());
+        return Err(Error::argument("gates", "a made-up model (--shape) to replay them in", got).into());
+    }
     let mut model = open(arguments)?;
     source::say_note(&model);
-    let ids = prompt(&model, arguments.context)?;
-    let mut prefill = Times(Vec::new());
-    let (mut decode, mut decode_single) = (Times(Vec::new()), Times(Vec::new()));
-    let mut cpu_us = Times(Vec::new());
-    let mut live_kv = 1.0;
-    for run in 0..=arguments.runs {
-        let read = time_prefill(&mut model, &ids)?;
-        live_kv = block_on(model.live_kv_fraction())?;
-        let (written, cpu) = time_decode(&mut model, &ids, arguments.n, arguments.in_flight)?;
-        let single = match arguments.compare {
-            Some(_) => {
-                time_prefill(&mut model, &ids)?;
-                Some(time_decode(&mut model, &ids, arguments.n, Some(1))?.0)
-            }
-            None => None,
-        };
-        if run > 0 {
-            prefill.0.push(read);
-            decode.0.push(written);
-            cpu_us.0.push(cpu * 1e6 / arguments.n as f64);
-            decode_single.0.extend(single);
+    let mut other = match arguments.compare {
+        Some(Comparison::Prune) => Some(open_with(arguments, Some(Pruning::Off))?),
+        Some(Comparison::Inflight) if !model.draws_on_device() => {
+            say("note: on the CPU one token is under way at a time; both sides are the same");
+            None
         }
-    }
-    let mut report = report(arguments, &model, &prefill, &decode, &decode_single, &cpu_us, live_kv)?;
-    if arguments.trace {
-        report["trace"] = trace(&mut model, &ids)?;
-    }
-    if arguments.json {
-        return print_json(&report);
-    }
-    let Value::Object(rows) = &report else { unreachable!("the report is an object") };
-    for (key, value) in rows.iter().filter(|(key, _)| *key != "trace") {
-        print_line(&format!("{key:<28} {}", one_line(value.to_string().trim_matches('"'))))?;
-    }
-    for (what, kernels) in report["trace"].as_object().into_iter().flatten() {
-        print_line(&format!("\n{what}: kernel, dispatches, microseconds"))?;
-        for row in kernels.as_array().into_iter().flatten() {
-            let kernel = row["kernel"].as_str().unwrap_or_default();
-            print_line(&format!("{kernel:<28} {:>4} {:>10.1}", row["dispatches"], row["us"].as_f64().unwrap_or_default()))?;
-        }
-    }
-    Ok(())
-}
-
-/// Times of the kernels of the prompt's last chunk and of the token behind it.
-fn trace(model: &mut Model, ids: &[u32]) -> Result<Value> {
-    let prompt = ids.len() - 1;
-    let last = prompt.saturating_sub(model.chunk());
-    let chunk = &ids[last..prompt];
-    time_prefill(model, &ids[..=last])?;
-    let of_chunk = block_on(model.trace(chunk))?;
-    block_on(model.prefill(chunk, false))?;
-    let of_token = block_on(model.trace(&ids[prompt..]))?;
-    let rows = |traced: &[Traced]| -> Value {
-        let row = |Traced { kernel, dispatches, seconds }: &Traced| json!({ "kernel": kernel, "dispatches": dispatches, "us": seconds * 1e6 });
-        traced.iter().map(row).collect()
+        _ => None,
     };
-    Ok(json!({ "chunk": rows(&of_chunk), "token": rows(&of_token) }))
+    let ids = prompt(&model, arguments.context)?;
+    let (mut runs, mut other_runs) = (Runs::default(), Runs::default());
+    for run in 0..=arguments.runs {
+        runs.run(&mut model, &ids, arguments.n, arguments.in_flight, run > 0)?;
+        if let Some(what) = arguments.compare {
+            let in_flight = if what == Comparison::Inflight { Some(1) } else { arguments.in_flight };
+            other_runs.run(other.as_mut().unwrap_or(&mut model), &ids, arguments.n, in_flight, run > 0)?;
+        }
+    }
+    let mut report = report::report(arguments, &model, &runs)?;
+    if let Some(what) = arguments.compare {
+        report::compare(&mut report, what, arguments, &other_runs);
+    }
+    if arguments.trace {
+        report::add_trace(&mut report, "", &mut model, &ids)?;
+        if let Some(other) = &mut other {
+            report::add_trace(&mut report, "_unpruned", other, &ids)?;
+        }
+    }
+    report::print(&report, arguments.json)
 }
 
+/// The model that is measured.
 fn open(arguments: &Arguments) -> Result<Model> {
-    let options =
-        LoadOptions { context: Some(arguments.context + arguments.n + 1), chunk: arguments.chunk, ..LoadOptions::default() };
-    let Some(shape) = &arguments.shape else { return source::load(&arguments.model, None, options) };
+    if arguments.compare != Some(Comparison::Prune) {
+        return open_with(arguments, arguments.model.prune);
+    }
+    let states = match &arguments.shape {
+        Some(_) => false,
+        None => source::open(arguments.model.model.as_deref())?.config.get("log_pruning_tolerance").is_some_and(Value::is_number),
+    };
+    let prune = arguments.model.prune.or((!states).then_some(Pruning::Epsilon(EPSILON)));
+    let model = open_with(arguments, prune)?;
+    match model.log_pruning_tolerance() {
+        Some(_) => Ok(model),
+        None => {
+            let got = model.pruning_note().unwrap_or("off").to_owned();
+            Err(Error::argument("prune", "a part of the attention to prune by, for --compare prune", got))
+        }
+    }
+}
+
+fn open_with(arguments: &Arguments, prune: Option<Pruning>) -> Result<Model> {
+    let gates = arguments.gates.as_deref().map(gates_file::read).transpose()?.map(Arc::new);
+    let options = LoadOptions {
+        context: Some(arguments.context + arguments.n + 1),
+        chunk: arguments.chunk,
+        gates,
+        ..LoadOptions::default()
+    };
+    let model = ModelArguments { prune, ..arguments.model.clone() };
+    match &arguments.shape {
+        Some(shape) => {
+            let checkpoint = made_up(arguments, shape)?;
+            block_on(Model::load(checkpoint, model.apply(options), &mut |_| Ok(())))
+        }
+        None => source::load(&model, None, options),
+    }
+}
+
+/// A FoX (Pro) of a shape.
+fn made_up(arguments: &Arguments, shape: &[usize]) -> Result<Checkpoint> {
     let [hidden, layers, heads] = shape[..] else {
         return Err(Error::argument("shape", "three numbers: width, layers, heads", format!("{} numbers", shape.len())));
     };
@@ -157,8 +179,7 @@ fn open(arguments: &Arguments) -> Result<Model> {
         "use_output_norm": true, "qk_norm": true, "use_k_shift": true, "use_v_shift": true
     });
     let Value::Object(config) = config else { unreachable!("an object") };
-    let checkpoint = load::random(config, arguments.quant.parse()?, 1)?;
-    block_on(Model::load(checkpoint, arguments.model.apply(options), &mut |_| Ok(())))
+    load::random(config, arguments.quant.parse()?, 1)
 }
 
 /// The prompt: English that the model knows where it has a tokenizer, seeded ids else.
@@ -178,102 +199,4 @@ fn prompt(model: &Model, n: usize) -> Result<Vec<u32>> {
     }
     ids.truncate(n);
     Ok(ids)
-}
-
-/// Seconds for all of the prompt but its last token, which belongs to the decoding that follows.
-fn time_prefill(model: &mut Model, ids: &[u32]) -> Result<f64> {
-    model.reset();
-    let ids = &ids[..ids.len() - 1];
-    let start = Instant::now();
-    block_on(model.read(ids))?;
-    block_on(model.settle())?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-/// Seconds for the last token of the prompt and `n` sampled ones, and CPU seconds of this thread in them.
-fn time_decode(model: &mut Model, ids: &[u32], n: usize, in_flight: Option<usize>) -> Result<(f64, f64)> {
-    let options = SamplerOptions { seed: 1, ..SamplerOptions::default() };
-    let (start, cpu) = (Instant::now(), ThreadTime::now());
-    let last = &ids[ids.len() - 1..];
-    if model.draws_on_device() {
-        let turn = model.draw(last, &options, ids.len() + n, in_flight)?;
-        for _ in 0..n {
-            block_on(model.drawn(turn))?;
-        }
-    } else {
-        let (mut sampler, mut history) = (Sampler::new(options)?, ids.to_vec());
-        let mut logits = block_on(model.step(last[0]))?;
-        for ix in 1..=n {
-            history.push(sampler.sample(&logits, &history)?);
-            if ix < n {
-                logits = block_on(model.step(history[history.len() - 1]))?;
-            }
-        }
-    }
-    Ok((start.elapsed().as_secs_f64(), cpu.elapsed().as_secs_f64()))
-}
-
-/// What the matrices are: as asked for, or the file that says it.
-fn quant(arguments: &Arguments) -> String {
-    match (&arguments.shape, &arguments.model.model) {
-        (Some(_), _) => arguments.quant.clone(),
-        (None, Some(path)) => format!("as in {}", path.display()),
-        (None, None) => "q4_0".to_owned(),
-    }
-}
-
-/// The figures under the keys that scripts read.
-fn report(
-    arguments: &Arguments,
-    model: &Model,
-    prefill: &Times,
-    decode: &Times,
-    decode_single: &Times,
-    cpu_us: &Times,
-    live_kv: f64,
-) -> Result<Value> {
-    let config = model.config();
-    let [prefill_rate, prefill_slowest, prefill_quickest] = prefill.rates(arguments.context - 1);
-    let [decode_rate, decode_slowest, decode_quickest] = decode.rates(arguments.n);
-    let decode_ms = 1e3 / decode_rate;
-    let dispatches = model.dispatches_per_token();
-    let bytes = model.bytes_per_token(arguments.context, live_kv);
-    let mut report = json!({
-        "adapter": model.device_name(), "backend": "cpu",
-        "shape": [config.hidden, config.n_layers, config.n_heads, config.vocab],
-        "quant": quant(arguments),
-        "context": arguments.context,
-        "chunk": model.chunk(),
-        "prefill_tokens_per_s": prefill_rate, "prefill_spread": [prefill_slowest, prefill_quickest],
-        "decode_tokens_per_s": decode_rate, "decode_spread": [decode_slowest, decode_quickest],
-        "decode_ms": decode_ms,
-        "dispatches_per_token": dispatches,
-        "copy_gb_s": null, "dispatch_us": null, "floor_ms": null, "floor_fraction": null,
-        "bytes_per_token": bytes,
-        "live_kv_fraction": live_kv,
-        "peak_device_bytes": model.bytes(),
-        "cpu_us_per_token": cpu_us.median(),
-    });
-    if let Device::Gpu(executor) = model.device() {
-        let (gpu, in_flight) = (executor.gpu(), arguments.in_flight.unwrap_or(8));
-        report["backend"] = json!(gpu.info().backend);
-        let StartUp { check, tune } = gpu.start_up();
-        report["startup_check_ms"] = json!(check.as_secs_f64() * 1e3);
-        report["startup_tune_ms"] = json!(tune.as_secs_f64() * 1e3);
-        let (copy, dispatch) = (block_on(floor::copy_rate(gpu))?, block_on(floor::dispatch_time(gpu, dispatches, in_flight))?);
-        let floor_ms = (bytes as f64 / copy + dispatches as f64 * dispatch) * 1e3;
-        report["copy_gb_s"] = json!(copy / 1e9);
-        report["dispatch_us"] = json!(dispatch * 1e6);
-        report["floor_ms"] = json!(floor_ms);
-        report["floor_fraction"] = json!(floor_ms / decode_ms);
-    }
-    if arguments.compare.is_some() {
-        if !model.draws_on_device() {
-            say("note: on the CPU one token is under way at a time; both sides are the same");
-        }
-        let [single, slowest, quickest] = decode_single.rates(arguments.n);
-        report["decode_tokens_per_s_one_in_flight"] = json!(single);
-        report["decode_spread_one_in_flight"] = json!([slowest, quickest]);
-    }
-    Ok(report)
 }

@@ -114,7 +114,8 @@ pub fn story() -> Done {
     generate(&mut model, OPENING, options, true, false)
 }
 
-fn read_prompt(prompt: String) -> Result<String> {
+/// The prompt; `-` stands for stdin.
+pub fn read_prompt(prompt: String) -> Result<String> {
     if prompt != "-" {
         return if prompt.is_empty() { Err(Error::argument("prompt", "text", "an empty text")) } else { Ok(prompt) };
     }

@@ -1,8 +1,10 @@
-//! `kitfox inspect`: what is in a model file, from its headers alone.
+//! `kitfox inspect`: what is in a model file, from its headers alone; `kitfox inspect gates`: what it does with a text.
+
+mod gates;
 
 use super::output::{Done, print_json, print_line};
 use super::source;
-use clap::Args;
+use clap::{Args, Subcommand};
 use kitfox::format::names::is_matrix;
 use kitfox::format::{Checkpoint, Kind, Tensor, TensorType};
 use kitfox::session::load::check;
@@ -11,13 +13,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    what: Option<What>,
     /// A .gguf file or a Hugging Face directory; without it the embedded demo model
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Write how much each head forgets at each token of a text
+    Gates(gates::Arguments),
 }
 
 /// Sums over the tensors of one type.
@@ -38,6 +49,9 @@ impl Sum {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
+    if let Some(What::Gates(arguments)) = &arguments.what {
+        return gates::run(arguments);
+    }
     let checkpoint = source::open(arguments.model.as_deref())?;
     let mut total = Sum::default();
     let mut types: BTreeMap<&str, Sum> = BTreeMap::new();

@@ -5,6 +5,7 @@ mod check;
 mod convert;
 mod devices;
 mod eval;
+mod gates_file;
 mod generate;
 mod host;
 mod inspect;

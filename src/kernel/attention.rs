@@ -176,10 +176,21 @@ pub struct Vectors {
     pub k_norm: Option<usize>,
     /// `[n_heads]`; without it nothing is forgotten (f = 1).
     pub f_bias: Option<usize>,
+    /// Gates that are replayed: they take the place of the model's own.
+    pub f_table: Option<GateTable>,
     /// `[d]`.
     pub out_norm: Option<usize>,
     /// `[positions, 2 (cos, sin), head_dim / 2]`, rotating q and k.
     pub rope: Option<usize>,
+}
+
+/// Forget gates by position, for measurements: −log f of token t is row t mod `period` of `[period, n_heads]`, as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct GateTable {
+    /// First word.
+    pub at: usize,
+    /// Rows.
+    pub period: usize,
 }
 
 /// What the output gate is passed through.
@@ -202,11 +213,17 @@ impl GateAct {
 /// Flag of the forget gate's kind.
 pub(super) fn forget_flag(proj: &Proj, vectors: &Vectors) -> &'static str {
     match (proj.f, vectors.f_bias) {
+        _ if vectors.f_table.is_some() => "F_TABLE",
         (Some(_), Some(_)) => "F_FULL",
         (None, Some(_)) => "F_BIAS",
         (None, None) => "F_NONE",
         (Some(_), None) => unreachable!("a projected forget gate has a bias: the model gives zeros where a checkpoint has none"),
     }
+}
+
+/// The params `f_bias` and `period` of a forget gate: where its biases, or its table, begin.
+pub(super) fn forget_params(vectors: &Vectors) -> [usize; 2] {
+    vectors.f_table.map_or([vectors.f_bias.unwrap_or(0), 1], |GateTable { at, period }| [at, period])
 }
 
 /// The variant's constant for the kernels that are compiled for a head width.

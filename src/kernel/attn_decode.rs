@@ -9,8 +9,8 @@ use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::prologue::Prologue;
 use super::attention::{
-    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, SHIFT_SLOTS, Vectors, fast, forget_flag, head_dim_variant,
-    lambda,
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, SHIFT_SLOTS, Vectors, fast, forget_flag, forget_params,
+    head_dim_variant, lambda,
 };
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
 
@@ -42,6 +42,7 @@ pub static ATTN_DECODE: Kernel = Kernel {
         "q_norm",
         "k_norm",
         "f_bias",
+        "period",
         "rope",
         "window",
         "live",
@@ -49,7 +50,9 @@ pub static ATTN_DECODE: Kernel = Kernel {
         "qk_eps",
     ],
     uses_step: true,
-    flags: &["VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_NONE", "KV_F16", "PRUNE"],
+    flags: &[
+        "VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_TABLE", "F_NONE", "KV_F16", "PRUNE",
+    ],
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
@@ -113,6 +116,7 @@ impl AttnDecode<'_> {
         buffers.extend(uses_shift.then_some(self.shift_rows));
         buffers.push(self.partials);
         let bindings: Vec<_> = buffers.into_iter().map(|buffer| r.whole(buffer)).collect();
+        let [f_bias, period] = forget_params(vectors);
         let counts = [
             heads.group(),
             columns.q,
@@ -123,7 +127,8 @@ impl AttnDecode<'_> {
             v_shift.unwrap_or(0),
             vectors.q_norm.unwrap_or(0),
             vectors.k_norm.unwrap_or(0),
-            vectors.f_bias.unwrap_or(0),
+            f_bias,
+            period,
             rope.unwrap_or(0),
         ];
         let counts = heads.table_params().into_iter().chain(counts).map(|param| param as u32);
@@ -191,6 +196,9 @@ struct Special {
 const PARTS: [&str; 6] =
     ["all", "bias only, k shift", "v shift, norms, no forgetting", "full gate alone", "nothing", "rotations alone"];
 
+/// Everything, with the gates of a table.
+const REPLAYED: &str = "all, replayed gates";
+
 fn cases() -> Vec<Case> {
     let plain = Special {
         head_dim: 64,
@@ -236,6 +244,10 @@ fn cases() -> Vec<Case> {
     ] {
         all.push(Special { group, gates, f16: pos % 2 == 0, pos, tau: Some(tau), ..plain });
     }
+    // Gates of a table of 70 rows: within its first round, behind it, by several heads a key, where pages die.
+    for (group, gates, pos, tau) in [(1, Gates::Soft, 65, None), (2, Gates::Hard, 200, None), (3, Gates::Soft, 447, Some(1.5))] {
+        all.push(Special { group, gates, f16: pos != 200, pos, tau, parts: REPLAYED, ..plain });
+    }
     all.into_iter().map(case).collect()
 }
 
@@ -255,7 +267,10 @@ fn case(special: Special) -> Case {
     if parts == "v shift, norms, no forgetting" {
         (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
     }
-    if !matches!(parts, "all" | "v shift, norms, no forgetting") {
+    if parts == REPLAYED {
+        fixture.gate_table(&mut vectors, 70);
+    }
+    if !matches!(parts, "all" | REPLAYED | "v shift, norms, no forgetting") {
         (vectors.q_norm, vectors.k_norm) = (None, None);
     }
     if matches!(parts, "full gate alone" | "nothing" | "rotations alone") {
@@ -264,7 +279,7 @@ fn case(special: Special) -> Case {
     if matches!(parts, "nothing" | "rotations alone") {
         (columns.f, vectors.f_bias) = (None, None);
     }
-    if !matches!(parts, "all" | "rotations alone") {
+    if !matches!(parts, "all" | REPLAYED | "rotations alone") {
         vectors.rope = None;
     }
     let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
@@ -279,7 +294,9 @@ fn case(special: Special) -> Case {
     let kv = fixture.kv;
     let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
     let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
-    expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, Compare::Fixed64(LAMBDA))]);
+    // A gate that is known is on the grid.
+    let lambda = if parts == REPLAYED { Compare::Exact } else { Compare::Fixed64(LAMBDA) };
+    expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, lambda)]);
     if columns.k_shift.is_some() || columns.v_shift.is_some() {
         expect.push((shift_rows, Compare::Exact));
     }

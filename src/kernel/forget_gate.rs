@@ -4,7 +4,7 @@
 //! z = 17 on. Each m is rounded to 2^-32 once and summed by integers: chunks of any size give the same bits.
 
 use super::attention::cases::{Fixture, Gates};
-use super::attention::{Heads, Kv, Pages, Proj, Vectors, forget_flag, lambda};
+use super::attention::{Heads, Kv, Pages, Proj, Vectors, forget_flag, forget_params, lambda};
 use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance, Variant};
 
 /// Columns of `proj: [tokens, stride]` and a bias `[n_heads]` to Λ in `lam_pages`.
@@ -13,13 +13,13 @@ pub static FORGET_GATE: Kernel = Kernel {
     wgsl: include_str!("../../shaders/forget_gate.wgsl"),
     bindings: &[
         BindingDecl::read("proj", Elem::F32).only_if(&["F_FULL"]),
-        BindingDecl::read("vectors", Elem::F32).only_if(&["F_FULL", "F_BIAS"]),
+        BindingDecl::read("vectors", Elem::F32).only_if(&["F_FULL", "F_BIAS", "F_TABLE"]),
         BindingDecl::write("lam_pages", Elem::U32x2),
         BindingDecl::read("page_table", Elem::U32),
     ],
-    params: &["stride", "column", "bias", "n_kv_heads", "n_layers", "layer", "group"],
+    params: &["stride", "column", "bias", "n_kv_heads", "n_layers", "layer", "group", "period"],
     uses_step: true,
-    flags: &["F_FULL", "F_BIAS", "F_NONE"],
+    flags: &["F_FULL", "F_BIAS", "F_TABLE", "F_NONE"],
     consts: &[],
     twin,
     fast: None,
@@ -27,7 +27,8 @@ pub static FORGET_GATE: Kernel = Kernel {
     cases,
 };
 
-/// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, or none at all (Λ stays what it is).
+/// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, from `vectors.f_table`, or none at all (Λ stays
+/// what it is).
 pub fn record(r: &mut Recorder<'_>, heads: &Heads, proj: BufferId, columns: &Proj, vectors: &Vectors, kv: &Kv) {
     let flag = forget_flag(columns, vectors);
     let mut bindings = Vec::new();
@@ -38,8 +39,8 @@ pub fn record(r: &mut Recorder<'_>, heads: &Heads, proj: BufferId, columns: &Pro
         bindings.push(r.whole(vectors.buffer));
     }
     bindings.extend([r.whole(kv.lam_pages), r.whole(kv.page_table)]);
-    let (column, bias) = (columns.f.unwrap_or(0), vectors.f_bias.unwrap_or(0));
-    let params = [&[columns.stride, column, bias][..], &heads.table_params(), &[heads.group()]].concat();
+    let (column, [bias, period]) = (columns.f.unwrap_or(0), forget_params(vectors));
+    let params = [&[columns.stride, column, bias][..], &heads.table_params(), &[heads.group(), period]].concat();
     let params: Vec<u32> = params.into_iter().map(|param| param as u32).collect();
     r.dispatch(&FORGET_GATE, Variant::new().flag(flag), &bindings, &params, Grid::x(Extent::Fixed(heads.n_heads as u32)));
 }
@@ -56,7 +57,9 @@ fn twin(args: &mut Args<'_>) {
     for head in 0..n_heads {
         let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, pages.lam_slot(pos - 1, head, group)) };
         for t in 0..args.step.n_tokens as usize {
-            if let Some(vectors) = &vectors {
+            if let Some(table) = vectors.as_ref().filter(|_| args.has("F_TABLE")) {
+                lam = lam.wrapping_add(lambda::known(table[bias + (pos + t) % args.param("period") * n_heads + head]));
+            } else if let Some(vectors) = &vectors {
                 let projected = proj.as_ref().map_or(0.0, |proj| f64::from(proj[t * stride + column + head]));
                 lam = lam.wrapping_add(lambda::forgotten(projected + f64::from(vectors[bias + head])));
             }
@@ -78,6 +81,9 @@ fn cases() -> Vec<Case> {
         if kind == "F_NONE" {
             vectors.f_bias = None;
         }
+        if kind == "F_TABLE" {
+            fixture.gate_table(&mut vectors, 70);
+        }
         // An exponential of WGSL may be off by 3 + 2·|z| units, a sum z of two numbers by one: 16 units of 2^-24 of the
         // largest m, all in one direction.
         let largest = if kind == "F_FULL" { lambda::value(lambda::forgotten(f64::from(gates.z(-1.0)))) } else { 1.0 };
@@ -86,7 +92,9 @@ fn cases() -> Vec<Case> {
         let name = format!("{kind} {gates:?} heads={n_heads} kv_heads={n_kv_heads} layer={layer} pos={pos} tokens={n_tokens}");
         let step = Step { pos: pos as u32, n_tokens: n_tokens as u32, ..Step::default() };
         let kv = fixture.kv;
-        let compare = if kind == "F_NONE" { Compare::Exact } else { Compare::Fixed64(tolerance) };
+        // What is known is on the grid: its sums have no error.
+        let exact = matches!(kind, "F_NONE" | "F_TABLE");
+        let compare = if exact { Compare::Exact } else { Compare::Fixed64(tolerance) };
         fixture.case(name, step, &[(kv.lam_pages, compare)], |r| record(r, &heads, proj, &columns, &vectors, &kv))
     };
     let all = [
@@ -98,6 +106,9 @@ fn cases() -> Vec<Case> {
         (1, 2, 1, Gates::Hard, "F_NONE", 64, 3),
         (1, 2, 0, Gates::Soft, "F_NONE", 0, 66),
         (2, 2, 1, Gates::Soft, "F_FULL", 63, 66),
+        (1, 3, 0, Gates::Soft, "F_TABLE", 0, 150),
+        (2, 2, 2, Gates::Hard, "F_TABLE", 65, 130),
+        (1, 2, 1, Gates::Saturated, "F_TABLE", 200, 1),
     ];
     all.map(case).into()
 }

@@ -6,6 +6,15 @@
 /// Relative slack for the roundings of norms, products and sums in f32.
 const ROUNDINGS: f64 = 1e-4;
 
+/// Half a step of f16: relative, and absolute where numbers are subnormal.
+const F16_STEPS: [f64; 2] = [4.882_812_5e-4, 2.980_232_238_769_531_3e-8];
+
+/// The weight of q's norm, the same in all channels, whose [`score_bound`] is `bound` where all weights of k's are 1.
+pub fn norm_of(bound: f64, head_dim: usize, kv_f16: bool) -> f32 {
+    let stored = if kv_f16 { F16_STEPS[0] + F16_STEPS[1] } else { 0.0 };
+    (bound / ((head_dim as f64).sqrt() * (1.0 + stored) * (1.0 + ROUNDINGS))) as f32
+}
+
 /// U of a head, from the weights of its norms, `[h]` each.
 pub fn score_bound(q: &[f32], k: &[f32], rotated: bool, kv_f16: bool) -> f64 {
     let size = |weights: &[f32], i: usize| {
@@ -17,7 +26,7 @@ pub fn score_bound(q: &[f32], k: &[f32], rotated: bool, kv_f16: bool) -> f64 {
     let exact = root * largest(&mut (0..q.len()).map(|i| size(q, i) * size(k, i)));
     // Half a step of f16 is 2^-11 of a channel, or 2^-25 where it is subnormal: ‖Δk‖ ≤ √h · (2^-11 · max|w_k| + 2^-25).
     let [q_most, k_most] = [q, k].map(|weights| largest(&mut weights.iter().map(|w| f64::from(w.abs()))));
-    let stored = if kv_f16 { root * q_most * (k_most * 2f64.powi(-11) + 2f64.powi(-25)) } else { 0.0 };
+    let stored = if kv_f16 { root * q_most * (k_most * F16_STEPS[0] + F16_STEPS[1]) } else { 0.0 };
     (exact + stored) * (1.0 + ROUNDINGS)
 }
 
@@ -25,6 +34,16 @@ pub fn score_bound(q: &[f32], k: &[f32], rotated: bool, kv_f16: bool) -> f64 {
 mod tests {
     use super::*;
     use crate::kernel::inputs;
+
+    #[test]
+    fn a_norm_made_for_a_bound_has_it() {
+        assert_eq!(F16_STEPS, [2f64.powi(-11), 2f64.powi(-25)]);
+        for (bound, head_dim, rotated, kv_f16) in [(14.0, 64, false, true), (0.5, 16, true, true), (300.0, 128, false, false)] {
+            let q = vec![norm_of(bound, head_dim, kv_f16); head_dim];
+            let made = score_bound(&q, &vec![1.0; head_dim], rotated, kv_f16);
+            assert!((made / bound - 1.0).abs() < 1e-7, "{made} for {bound}");
+        }
+    }
 
     #[test]
     fn no_normed_pair_of_rows_passes_the_bound_and_some_come_near() {

@@ -1,11 +1,12 @@
 //! The load half of [`super::fox`]: a layer's buffers, and the tensors that fill them.
 
 use super::config::{Config, ForgetGate};
+use super::gates::Gates;
 use super::rope;
 use super::state::Pages;
 use super::weights::{Matrix, Place, TensorRows, Wanted};
 use crate::graph::{BufferId, Program, Role};
-use crate::kernel::attention::{Heads, Kv, PAGE, Proj, Prune, Vectors};
+use crate::kernel::attention::{GateTable, Heads, Kv, PAGE, Proj, Prune, Vectors};
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matvec::Bias;
 
@@ -64,21 +65,31 @@ pub struct Load<'a> {
     pub wanted: Vec<Wanted>,
     config: &'a Config,
     type_of: &'a dyn Fn(&str) -> WeightType,
-    /// The rotary table from word 0 on, then every layer's vectors.
+    /// The rotary table from word 0 on, then gates that are replayed, then every layer's vectors.
     pub vectors: BufferId,
+    /// The tables of those gates.
+    tables: Vec<GateTable>,
     /// Its first free word.
     next_vector: usize,
 }
 
 impl<'a> Load<'a> {
-    /// For sequences of these pages.
-    pub fn new(program: &'a mut Program, config: &'a Config, type_of: &'a dyn Fn(&str) -> WeightType, pages: &Pages) -> Self {
+    /// For sequences of these pages; every layer replays these gates if there are any.
+    pub fn new(
+        program: &'a mut Program,
+        config: &'a Config,
+        type_of: &'a dyn Fn(&str) -> WeightType,
+        pages: &Pages,
+        gates: Option<&Gates>,
+    ) -> Self {
         let n_positions = pages.max_pages() * PAGE;
-        let next_vector = config.rope_base.map_or(0, |_| n_positions.saturating_mul(rope::row_words(config.head_dim)));
+        let mut next_vector = config.rope_base.map_or(0, |_| n_positions.saturating_mul(rope::row_words(config.head_dim)));
+        let tables = gates.map_or_else(Vec::new, |gates| gates.tables(config, next_vector));
+        next_vector += tables.iter().map(|table| table.period * config.n_heads).sum::<usize>();
         let taus = if pages.evicts() { config.n_heads } else { 0 };
         let layer_words: usize = vector_sizes(config).into_iter().flatten().sum::<usize>() + taus;
         let vectors = program.buffer("vectors", next_vector + config.n_layers * layer_words, Role::Weight);
-        Self { program, wanted: Vec::new(), config, type_of, vectors, next_vector }
+        Self { program, wanted: Vec::new(), config, type_of, vectors, tables, next_vector }
     }
 
     fn rows(&self, name: String, n_rows: usize) -> TensorRows {
@@ -206,6 +217,7 @@ impl<'a> Load<'a> {
             self.words(format!("blk.{ix}.{tensor}"), vec![size / repeat], self.vectors, at, repeat);
             Some(at)
         });
-        Vectors { buffer: self.vectors, q_norm, k_norm, f_bias, out_norm, rope: self.config.rope_base.map(|_| 0) }
+        let f_table = (!self.tables.is_empty()).then(|| self.tables[ix % self.tables.len()]);
+        Vectors { buffer: self.vectors, q_norm, k_norm, f_bias, f_table, out_norm, rope: self.config.rope_base.map(|_| 0) }
     }
 }

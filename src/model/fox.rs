@@ -12,10 +12,11 @@
 //! ```
 //! Each part but the products is a switch of [`Config`]. Source: Lin et al., arXiv 2503.02130, and the official code.
 
-use super::bound::score_bound;
+use super::bound::{norm_of, score_bound};
 use super::config::{Config, MlpAct, OutputGate};
 use super::declare::{Layer, Load};
 use super::draw::Draw;
+use super::gates::Gates;
 use super::rope as angles;
 use super::state::Pages;
 use super::weights::{Matrix, Wanted};
@@ -26,7 +27,7 @@ use crate::kernel::attn_merge::AttnMerge;
 use crate::kernel::glu::Glu;
 use crate::kernel::layout::{Part, WeightType};
 use crate::kernel::matmul::MatMul;
-use crate::kernel::matvec::{Epilogue, Gates, GluAct, MatVec, Norm};
+use crate::kernel::matvec::{self, Epilogue, GluAct, MatVec, Norm};
 use crate::kernel::rms_norm::RmsNorm;
 use crate::kernel::{Rows, attn_prefill, embed, forget_gate, kv_append, output_gate, page_ends, rope, token_shift};
 
@@ -64,13 +65,15 @@ pub struct Options<'a> {
     pub kv_f16: bool,
     /// Whether logits of every position can be asked for.
     pub scores: bool,
+    /// Gates that every layer replays in the place of its own: [`Fox::replayed`].
+    pub gates: Option<&'a Gates>,
 }
 
 impl Fox {
     /// Declares every buffer, and says which tensors are wanted and where they go.
     pub fn declare(program: &mut Program, config: &Config, pages: &Pages, options: &Options<'_>) -> (Self, Vec<Wanted>) {
         let max_pages = pages.max_pages();
-        let mut load = Load::new(program, config, options.type_of, pages);
+        let mut load = Load::new(program, config, options.type_of, pages, options.gates);
         let (d, vocab) = (config.hidden, config.vocab);
         let embedding = load.matrix("token_embd", "token_embd.weight", vocab, d);
         let layers = (0..config.n_layers).map(|ix| load.layer(ix, pages, options.kv_f16)).collect();
@@ -137,9 +140,29 @@ impl Fox {
         bounds.collect()
     }
 
+    /// What must be written into [`Fox::vectors`] where gates are replayed, in pieces: first word, numbers. These are the gates, and norms
+    /// of q and k that make their U the bound of the scores, if they have one.
+    pub fn replayed<'a>(&'a self, gates: &'a Gates) -> impl Iterator<Item = (usize, Vec<f32>)> + use<'a> {
+        let Config { n_heads, n_kv_heads, head_dim, .. } = self.config;
+        let tables = self.layers.iter().zip(gates.rows(n_heads));
+        let tables = tables.filter_map(|(layer, rows)| Some((layer.vectors.f_table?.at, rows)));
+        let norms = self.layers.iter().enumerate().filter_map(move |(ix, layer)| {
+            let (q_norm, k_norm) = (layer.vectors.q_norm?, layer.vectors.k_norm?);
+            let of_head = |head: usize| Some(vec![norm_of(gates.bound(ix, head)?, head_dim, self.kv_f16); head_dim]);
+            let q = (0..n_heads).map(of_head).collect::<Option<Vec<Vec<f32>>>>()?.concat();
+            Some([(q_norm, q), (k_norm, vec![1.0; n_kv_heads * head_dim])])
+        });
+        tables.chain(norms.flatten())
+    }
+
     /// The shift rows of each layer, [slots, 2 (k, v), kv_width].
     pub fn shift_rows(&self) -> impl Iterator<Item = BufferId> + use<'_> {
         self.layers.iter().map(|layer| layer.shift_rows)
+    }
+
+    /// Λ of each layer, [pages, group, 64] pairs of words, and what lies behind where pages die.
+    pub fn lam_pages(&self) -> impl Iterator<Item = BufferId> + use<'_> {
+        self.layers.iter().map(|layer| layer.lam_pages)
     }
 
     /// Where τ of each layer's heads goes in [`Fox::vectors`], if pages die.
@@ -193,8 +216,11 @@ impl Fox {
             // 1. norm, then all rows that read it
             for (first_row, part) in layer.proj.with_first_rows() {
                 let gates = layer.gates.filter(|_| first_row == 0);
-                let gates =
-                    gates.map(|gates| Gates { weight: gates.data, n_gates: gates.n_rows, out_offset: layer.first_gate() });
+                let gates = gates.map(|gates| matvec::Gates {
+                    weight: gates.data,
+                    n_gates: gates.n_rows,
+                    out_offset: layer.first_gate(),
+                });
                 let (norm, bias) = (Some(Norm { weight: layer.attn_norm, eps }), layer.bias(first_row));
                 MatVec { norm, gates, bias, ..store(part, x, proj, first_row) }.record(&mut r);
             }

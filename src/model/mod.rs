@@ -7,6 +7,7 @@ mod declare;
 pub mod draw;
 pub mod evict;
 pub mod fox;
+pub mod gates;
 mod keys;
 pub mod layer;
 pub mod rope;
@@ -15,5 +16,6 @@ pub mod weights;
 
 pub use config::{Config, ForgetGate, MlpAct, OutputGate};
 pub use fox::Fox;
+pub use gates::Gates;
 pub use state::Pages;
 pub use weights::{Place, Segment, Wanted};

@@ -111,6 +111,12 @@ impl Model {
         matches!(self.device, Device::Gpu(_))
     }
 
+    /// Most tokens that are under way at once now: those of the batches that are drawn while the first of them is awaited; 1 where none is
+    /// drawn.
+    pub fn in_flight(&self) -> usize {
+        self.draws.as_ref().map_or(1, |draws| draws.pace.n * draws.pace.depth())
+    }
+
     /// Reads up to [`Model::max_chunk`] tokens, the last of a prompt, and begins to draw those behind them: ids for the positions before
     /// `end`, `in_flight` to a read ([`None`]: as many as pay). Gives the turn that [`Model::drawn`] asks for.
     ///

@@ -1,24 +1,28 @@
 //! From a checkpoint to a model on a device: configuration, then every tensor compared with what the network wants, all
 //! differences at once, then the weights in file order in pieces of at most 4 MiB. The file never sits whole in memory.
 
+mod eviction;
+
 use super::chunk::Chunks;
 use super::device::{Device, DeviceChoice, Opened};
 use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
 use super::pages::{Pruning, Sightings};
 use crate::error::{Error, Result};
-use crate::format::{Checkpoint, Quant, TensorType, to_f32};
+use crate::format::{Checkpoint, Kind, Quant, TensorType, to_f32};
 use crate::graph::{BufferId, Program, Step};
 use crate::kernel::attention::PAGE;
 use crate::kernel::layout::{Part, WeightType, repack};
 use crate::kernel::sample::MAX_VOCAB;
 use crate::model::evict::{Eviction, Overflow};
 use crate::model::state::MAX_REWIND;
-use crate::model::{Config, ForgetGate, Fox, Pages, Place, Segment, Wanted, fox};
+use crate::model::{Config, Fox, Gates, Pages, Place, Segment, Wanted, fox};
 use crate::text::Tokenizer;
+use eviction::{eviction, positions, pruning, taus};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use web_time::Duration;
 
 /// Element type of the KV cache.
@@ -50,14 +54,15 @@ pub struct LoadOptions {
     pub prune: Pruning,
     /// What happens when live keys fill the context's pages.
     pub overflow: Overflow,
+    /// Gates that every layer replays in the place of its own, over and over in layers, heads and tokens, and norms of q and k that have
+    /// their U: for measurements with made-up models ([`random`]).
+    pub gates: Option<Arc<Gates>>,
 }
 
 /// Context of a model that states none.
 pub const DEFAULT_CONTEXT: usize = 4096;
 /// Longest context: λ as 32.32 fixed point holds the sum of this many gates of the largest kind (2¹⁴ each).
 pub const MAX_CONTEXT: usize = 1 << 18;
-/// Pages that a head needs to drop its oldest: beside that one the newest, and the one that a step back may end in.
-const SLIDING_PAGES: usize = 3;
 /// Tokens of a replay by which kernels are chosen, where their number follows the clock.
 const TYPICAL_CHUNK: usize = 256;
 const PIECE_BYTES: usize = 4 << 20;
@@ -104,7 +109,12 @@ impl Model {
         // What a file is wrong about is said before a device is opened.
         let (pruning, pruning_note) = pruning(&config, options.prune)?;
         let evict = eviction(&config, pruning, options.overflow, context)?;
-        let shape = Shape { context, chunk: options.chunk.unwrap_or(1).min(context), kv_f16, scores: options.scores, evict };
+        let gates = options.gates.as_deref();
+        if let Some(gates) = gates {
+            check_gates(&checkpoint, &config, gates)?;
+        }
+        let chunk = options.chunk.unwrap_or(1).min(context);
+        let shape = Shape { context, chunk, kv_f16, scores: options.scores, evict, gates };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = chunk(&opened, &checkpoint, &config, shape, options.chunk)?;
@@ -127,6 +137,10 @@ impl Model {
         stream(&mut checkpoint, &moves, &mut device, (network.vectors(), &mut vectors), progress).await?;
         for (buffer, at, numbers) in network.constants() {
             device.write(buffer, at, bytemuck::cast_slice(&numbers));
+        }
+        for (at, numbers) in gates.into_iter().flat_map(|gates| network.replayed(gates)) {
+            vectors[at..at + numbers.len()].copy_from_slice(&numbers);
+            device.write(network.vectors(), at, bytemuck::cast_slice(&numbers));
         }
         let score_bounds = network.score_bounds(&|at, n| vectors[at..at + n].to_vec());
         drop(vectors);
@@ -177,63 +191,12 @@ fn typical_steps(config: &Config, context: usize, chunk: usize) -> (Step, Step) 
     (pages.step(1), pages.step(chunk))
 }
 
-/// ln ε of a choice, and why there is none though the model states one.
-fn pruning(config: &Config, choice: Pruning) -> Result<(Option<f64>, Option<String>)> {
-    let missing = if !config.qk_norm {
-        Some("norms of q and k, which bound its scores")
-    } else if config.forget_gate == ForgetGate::None {
-        Some("a forget gate")
-    } else if config.window.is_some() {
-        Some("no sliding window, which frees pages by itself")
-    } else {
-        None
-    };
-    let stated = config.log_pruning_tolerance.map(f64::from);
-    match (choice, missing) {
-        (Pruning::Off, _) => Ok((None, None)),
-        (Pruning::Model, None) => Ok((stated, None)),
-        (Pruning::Model, Some(missing)) => {
-            Ok((None, stated.map(|ln| format!("nothing is pruned, although the model states ln ε = {ln}: that takes {missing}"))))
-        }
-        (Pruning::Epsilon(epsilon), _) if !(epsilon > 0.0 && epsilon < 1.0) => {
-            Err(Error::argument("prune", "off, or a number between 0 and 1", epsilon))
-        }
-        (Pruning::Epsilon(epsilon), None) => Ok((Some(epsilon.ln()), None)),
-        (Pruning::Epsilon(_), Some(missing)) => {
-            Err(Error::argument("prune", format!("off, or a model with {missing}"), "a model without"))
-        }
+/// Gates of another model take the place of made-up ones only.
+fn check_gates(checkpoint: &Checkpoint, config: &Config, gates: &Gates) -> Result<()> {
+    match checkpoint.kind {
+        Kind::Random => gates.check_size(config),
+        _ => Err(Error::argument("gates", "a made-up model to replay them in", checkpoint.file_name())),
     }
-}
-
-/// How pages die, if they do.
-fn eviction(config: &Config, pruning: Option<f64>, overflow: Overflow, context: usize) -> Result<Option<Eviction>> {
-    if overflow == Overflow::Slide && config.window.is_some() {
-        return Err(Error::argument("overflow", "error, for a model with a sliding window", "slide"));
-    }
-    if overflow == Overflow::Slide && context.div_ceil(PAGE) < SLIDING_PAGES {
-        let least = (SLIDING_PAGES - 1) * PAGE + 1;
-        return Err(Error::argument("context", format!("at least {least} tokens where the oldest are to slide away"), context));
-    }
-    let prune = pruning.is_some();
-    Ok((prune || overflow == Overflow::Slide).then_some(Eviction { prune, overflow }))
-}
-
-/// Tokens that a sequence can have at most where pages die: rotations are there for the context only.
-fn positions(config: &Config, context: usize) -> usize {
-    if config.rope_base.is_some() { context } else { MAX_CONTEXT }
-}
-
-/// τ = 2U − ln ε of a layer's heads; where only sliding takes pages away, more than any Λ comes to.
-fn taus(config: &Config, layer: usize, bounds: Option<(&[f64], f64)>) -> Vec<f32> {
-    const NEVER: f32 = 1e9;
-    let heads = layer * config.n_heads..(layer + 1) * config.n_heads;
-    heads
-        .map(|head| match bounds {
-            // Rounded up: a page may die late, never early.
-            Some((bounds, ln_epsilon)) => ((2.0 * bounds[head] - ln_epsilon) as f32).next_up().min(NEVER),
-            None => NEVER,
-        })
-        .collect()
 }
 
 /// Tokens of a prefill replay that buffers are sized for: what the caller says, else what pays on the device.
@@ -260,8 +223,16 @@ fn chunk(opened: &Opened, checkpoint: &Checkpoint, config: &Config, shape: Shape
 pub fn check(checkpoint: &Checkpoint) -> Result<()> {
     let config = config(checkpoint)?;
     tokenizer(checkpoint, &config)?;
-    declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false, evict: None })?;
+    declare(checkpoint, &config, Shape { context: PAGE, chunk: 1, kv_f16: true, scores: false, evict: None, gates: None })?;
     Ok(())
+}
+
+/// The checkpoint's tokenizer, if it has one: how many tokens a text has is known before a model is loaded for it.
+///
+/// # Errors
+/// [`Error::Config`], [`Error::Tokenizer`], [`Error::Format`].
+pub fn tokenizer_of(checkpoint: &Checkpoint) -> Result<Option<Tokenizer>> {
+    tokenizer(checkpoint, &config(checkpoint)?)
 }
 
 /// A checkpoint of this configuration with made-up weights, the same for the same seed; its matrices have the types of `quant`. For
@@ -271,7 +242,7 @@ pub fn check(checkpoint: &Checkpoint) -> Result<()> {
 /// [`Error::Config`].
 pub fn random(config: Map<String, Value>, quant: Quant, seed: u64) -> Result<Checkpoint> {
     let model = Config::from_json(&config)?;
-    let options = fox::Options { type_of: &|_| WeightType::F32, chunk: 1, kv_f16: true, scores: false };
+    let options = fox::Options { type_of: &|_| WeightType::F32, chunk: 1, kv_f16: true, scores: false, gates: None };
     let (_, wanted) = Fox::declare(&mut Program::default(), &model, &Pages::new(&model, 1, 1), &options);
     let tensors = wanted.into_iter().map(|wanted| (wanted.name, wanted.shape)).collect();
     Ok(crate::format::random::random(config, tensors, quant, seed))
@@ -300,12 +271,13 @@ fn tokenizer(checkpoint: &Checkpoint, config: &Config) -> Result<Option<Tokenize
 
 /// What a network's buffers are sized for.
 #[derive(Clone, Copy)]
-struct Shape {
+struct Shape<'a> {
     context: usize,
     chunk: usize,
     kv_f16: bool,
     scores: bool,
     evict: Option<Eviction>,
+    gates: Option<&'a Gates>,
 }
 
 /// A network whose buffers are declared, and where each tensor of the checkpoint goes.
@@ -332,7 +304,7 @@ fn check_size(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
     Err(Error::format(checkpoint.file_name(), "tensors", expected, format_args!("{n_values}")))
 }
 
-fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Declared> {
+fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape<'_>) -> Result<Declared> {
     check_size(checkpoint, config)?;
     let types: HashMap<&str, TensorType> = checkpoint.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.ty)).collect();
     let type_of = |name: &str| types.get(name).map_or(WeightType::F32, |ty| in_memory(*ty));
@@ -342,7 +314,8 @@ fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape) -> Result<Dec
         None => Pages::new(config, max_pages, shape.chunk.max(MAX_REWIND)),
     };
     let mut program = Program::default();
-    let options = fox::Options { type_of: &type_of, chunk: shape.chunk, kv_f16: shape.kv_f16, scores: shape.scores };
+    let Shape { chunk, kv_f16, scores, gates, .. } = shape;
+    let options = fox::Options { type_of: &type_of, chunk, kv_f16, scores, gates };
     let (network, wanted) = Fox::declare(&mut program, config, &pages, &options);
     let moves = match_tensors(checkpoint.file_name(), wanted, checkpoint)?;
     Ok(Declared { program, pages, network, moves })

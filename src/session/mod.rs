@@ -4,6 +4,7 @@ pub mod check;
 mod chunk;
 pub mod device;
 pub mod draw;
+mod gates;
 pub mod generate;
 pub mod layer;
 pub mod load;
@@ -13,6 +14,7 @@ pub mod pages;
 pub mod sampler;
 pub mod trace;
 
+pub use crate::model::Gates;
 pub use crate::model::evict::Overflow;
 pub use device::{Device, DeviceChoice};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece};

@@ -1,7 +1,7 @@
 //! Inputs for the cases of the attention kernels: a layer among several whose pages lie in no order, with some history in them.
 
 use super::pages::write_row;
-use super::{Heads, Kv, PAGE, Proj, Prune, Vectors, lambda};
+use super::{GateTable, Heads, Kv, PAGE, Proj, Prune, Vectors, lambda};
 use crate::graph::compare::GUARD;
 use crate::graph::{BufferId, Case, Compare, Expect, Program, Recorder, Role, Step};
 use crate::kernel::{Rows, inputs};
@@ -171,7 +171,18 @@ impl Fixture {
             }
         }
         let (k_norm, f_bias, out_norm, rope) = (Some(d), Some(bias), Some(bias + n_heads), Some(rope));
-        Vectors { buffer, q_norm: Some(0), k_norm, f_bias, out_norm, rope }
+        Vectors { buffer, q_norm: Some(0), k_norm, f_bias, f_table: None, out_norm, rope }
+    }
+
+    /// Gates by position behind the vectors, in the place of all others.
+    pub fn gate_table(&mut self, vectors: &mut Vectors, period: usize) {
+        let units = inputs::floats(77, period * self.heads.n_heads, 1.0);
+        let known = units.into_iter().map(|unit| lambda::value(lambda::forgotten(f64::from(self.gates.z(unit)))) as f32);
+        if let Some((buffer, words)) = self.contents.iter_mut().find(|(known, _)| *known == vectors.buffer) {
+            vectors.f_table = Some(GateTable { at: words.len(), period });
+            words.extend(known.map(f32::to_bits));
+            self.program.buffers[buffer.0 as usize].words = words.len();
+        }
     }
 
     /// Lets pages die, with τ from `tau` on, a tenth more from head to head: the ends of all pages that `n_keys` keys complete are there,

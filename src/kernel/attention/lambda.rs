@@ -15,6 +15,11 @@ pub fn forgotten(z: f64) -> u64 {
     fixed(m.clamp(0.0, MAX))
 }
 
+/// −log f that is known, on the grid.
+pub fn known(m: f32) -> u64 {
+    fixed(f64::from(m).clamp(0.0, MAX))
+}
+
 /// A number from 0 to below 2^32 on the grid.
 pub fn fixed(x: f64) -> u64 {
     (x * ONE).round_ties_even() as u64

@@ -92,7 +92,10 @@ impl<'a> Prologue<'a> {
             (0..h).map(turned).collect()
         };
         let mut lam = if pos == 0 { 0 } else { lambda::read(lam_pages, self.pages.lam_slot(pos - 1, head, self.group)) };
-        if !args.has("F_NONE") {
+        if args.has("F_TABLE") {
+            let row = pos % args.param("period") * self.n_heads(args);
+            lam = lam.wrapping_add(lambda::known(vector("f_bias", row + head) as f32));
+        } else if !args.has("F_NONE") {
             let z = if args.has("F_FULL") { f64::from(self.proj[args.param("f") + head]) } else { 0.0 };
             lam = lam.wrapping_add(lambda::forgotten(z + vector("f_bias", head)));
         }
