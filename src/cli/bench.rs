@@ -9,13 +9,16 @@ use super::{ModelArguments, source};
 use clap::Args;
 use cpu_time::ThreadTime;
 use kitfox::gpu::floor;
+use kitfox::session::bench::{self, Times};
 use kitfox::session::draw::check_in_flight;
 use kitfox::session::trace::Traced;
-use kitfox::session::{Device, LoadOptions, Model, Sampler, SamplerOptions, load};
+use kitfox::session::{Device, LoadOptions, Model, load};
 use kitfox::{Error, Result};
 use pollster::block_on;
 use serde_json::{Value, json};
-use std::time::Instant;
+
+/// English that a model knows, for the prompt.
+const TEXT: &str = include_str!("../../README.md");
 
 #[derive(Args)]
 pub struct Arguments {
@@ -56,23 +59,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Timed runs of one kind.
-struct Times(Vec<f64>);
-
-impl Times {
-    fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    }
-
-    /// Rates of `n` things: median, slowest, quickest.
-    fn rates(&self, n: usize) -> [f64; 3] {
-        let rate = |seconds: f64| n as f64 / seconds;
-        [self.median(), self.0.iter().copied().fold(0.0, f64::max), self.0.iter().copied().fold(f64::MAX, f64::min)].map(rate)
-    }
-}
-
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
     for (option, value, least) in [("context", arguments.context, 2), ("n", arguments.n, 1), ("runs", arguments.runs, 1)] {
@@ -83,10 +69,10 @@ pub fn run(arguments: &Arguments) -> Done {
     check_in_flight(arguments.in_flight)?;
     let mut model = open(arguments)?;
     source::say_note(&model);
-    let ids = prompt(&model, arguments.context)?;
-    let mut prefill = Times(Vec::new());
-    let (mut decode, mut decode_single) = (Times(Vec::new()), Times(Vec::new()));
-    let mut cpu_us = Times(Vec::new());
+    let ids = bench::prompt(&model, Some(TEXT), arguments.context)?;
+    let mut prefill = Times::default();
+    let (mut decode, mut decode_single) = (Times::default(), Times::default());
+    let mut cpu_us = Times::default();
     let mut live_kv = 1.0;
     for run in 0..=arguments.runs {
         let read = time_prefill(&mut model, &ids)?;
@@ -160,59 +146,16 @@ fn open(arguments: &Arguments) -> Result<Model> {
     block_on(Model::load(checkpoint, arguments.model.apply(options), &mut |_| Ok(())))
 }
 
-/// The prompt: English that the model knows where it has a tokenizer, seeded ids else.
-fn prompt(model: &Model, n: usize) -> Result<Vec<u32>> {
-    const TEXT: &str = include_str!("../../README.md");
-    let mut ids = Vec::from_iter(model.bos());
-    match model.tokenizer("bench") {
-        Ok(tokenizer) => {
-            let text = tokenizer.encode(TEXT)?;
-            while ids.len() < n {
-                ids.extend(&text);
-            }
-        }
-        Err(_) => {
-            ids.extend((0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % model.vocab() as u32))
-        }
-    }
-    ids.truncate(n);
-    Ok(ids)
-}
-
-/// Seconds for all of the prompt but its last token, which belongs to the decoding that follows.
+/// Seconds for all of the prompt but its last token.
 fn time_prefill(model: &mut Model, ids: &[u32]) -> Result<f64> {
-    model.reset();
-    let ids = &ids[..ids.len() - 1];
-    let start = Instant::now();
-    let chunk = model.chunk();
-    for ids in ids.chunks(chunk) {
-        block_on(model.prefill(ids, false))?;
-    }
-    block_on(model.settle())?;
-    Ok(start.elapsed().as_secs_f64())
+    block_on(bench::time_prefill(model, ids))
 }
 
 /// Seconds for the last token of the prompt and `n` sampled ones, and CPU seconds of this thread in them.
 fn time_decode(model: &mut Model, ids: &[u32], n: usize, in_flight: Option<usize>) -> Result<(f64, f64)> {
-    let options = SamplerOptions { seed: 1, ..SamplerOptions::default() };
-    let (start, cpu) = (Instant::now(), ThreadTime::now());
-    let last = &ids[ids.len() - 1..];
-    if model.draws_on_device() {
-        let turn = model.draw(last, &options, ids.len() + n, in_flight)?;
-        for _ in 0..n {
-            block_on(model.drawn(turn))?;
-        }
-    } else {
-        let (mut sampler, mut history) = (Sampler::new(options)?, ids.to_vec());
-        let mut logits = block_on(model.step(last[0]))?;
-        for ix in 1..=n {
-            history.push(sampler.sample(&logits, &history)?);
-            if ix < n {
-                logits = block_on(model.step(history[history.len() - 1]))?;
-            }
-        }
-    }
-    Ok((start.elapsed().as_secs_f64(), cpu.elapsed().as_secs_f64()))
+    let cpu = ThreadTime::now();
+    let seconds = block_on(bench::time_decode(model, ids, n, in_flight))?;
+    Ok((seconds, cpu.elapsed().as_secs_f64()))
 }
 
 /// What the matrices are: as asked for, or the file that says it.

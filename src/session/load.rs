@@ -140,6 +140,7 @@ impl Model {
         let positions = if evict.is_some() { positions(&config, context) } else { context };
         let mut model = Self {
             file,
+            matrix_types: matrix_types(&checkpoint),
             config,
             tokenizer,
             device,
@@ -166,6 +167,19 @@ impl Model {
         model.warm_up().await?;
         Ok(model)
     }
+}
+
+/// The types of a checkpoint's matrices, that of most bytes first.
+fn matrix_types(checkpoint: &Checkpoint) -> String {
+    let mut bytes: Vec<(TensorType, u64)> = Vec::new();
+    for tensor in checkpoint.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
+        match bytes.iter_mut().find(|(ty, _)| *ty == tensor.ty) {
+            Some((_, sum)) => *sum += tensor.bytes,
+            None => bytes.push((tensor.ty, tensor.bytes)),
+        }
+    }
+    bytes.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    bytes.iter().map(|(ty, _)| ty.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The steps of a token and of a chunk some way into a text.
