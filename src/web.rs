@@ -6,18 +6,22 @@
 //! settles no promise.
 
 use crate::format::{self, BoxFuture, Source};
+use crate::session::bench::{Bench, busy};
 use crate::session::generate::check_ids;
-use crate::session::sampler::SamplerOptions;
-use crate::session::{Device, DeviceChoice, FinishReason, GenerateOptions, Generation, KvType, LoadOptions, Model};
+use crate::session::{Device, FinishReason, Generation, Model};
 use crate::{Error, Result};
-use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
+use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
+use web_time::Duration;
 
 mod host;
 mod layer;
+mod options;
+
+use options::{JsBenchOptions, JsLoadOptions, StartOptions};
 
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
@@ -25,18 +29,16 @@ const TYPES: &str = r#"
 export type Read = (at: number, n: number) => Promise<Uint8Array>;
 /** Bytes of weights in place, and in all. A throw ends the load. */
 export type OnProgress = (doneBytes: number, totalBytes: number) => void;
-export interface LoadOptions {
-  device: 'auto' | 'gpu' | 'cpu'; context?: number | undefined; kv?: 'f16' | 'f32' | undefined; scores?: boolean | undefined;
-}
-export interface StartOptions {
-  maxTokens: number; temperature?: number; topK?: number; topP?: number; minP?: number; repeatPenalty?: number; seed: number;
-  stop: readonly string[];
-}
 export interface Prefilled { done: number; total: number }
 /** `finish` comes with the last piece, `stop` with a stop text. */
 export interface EnginePiece { text: string; ids: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
+/** What the text that has ended took; `cpuUsPerToken` if it had tokens. */
+export interface Cost { kvBytesLive: number; cpuUsPerToken?: number }
+/** `report` comes with the last phase: a JSON object. */
+export interface Measured { done: number; total: number; report?: string }
 export interface EngineInfo {
-  device: string; deviceFeatures: string; deviceNote?: string; gpu: boolean; contextTokens: number; chunkTokens: number; vocab: number; deviceBytes: number;
+  device: string; deviceFeatures: string; deviceNote?: string; gpu: boolean; notes: string[]; contextTokens: number; chunkTokens: number;
+  vocab: number; prune?: number; dispatchesPerToken: number; deviceBytes: number; kvBytesPool: number;
 }
 "#;
 
@@ -49,44 +51,18 @@ extern "C" {
     #[wasm_bindgen(typescript_type = "OnProgress", extends = Function)]
     pub type OnProgress;
 
-    /// Options of [`Engine::load`].
-    #[wasm_bindgen(typescript_type = "LoadOptions")]
-    pub type JsLoadOptions;
-    #[wasm_bindgen(method, getter)]
-    fn device(this: &JsLoadOptions) -> String;
-    #[wasm_bindgen(method, getter)]
-    fn context(this: &JsLoadOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter)]
-    fn kv(this: &JsLoadOptions) -> Option<String>;
-    #[wasm_bindgen(method, getter)]
-    fn scores(this: &JsLoadOptions) -> Option<bool>;
-
-    /// Options of [`Engine::start`].
-    #[wasm_bindgen(typescript_type = "StartOptions")]
-    pub type StartOptions;
-    #[wasm_bindgen(method, getter, js_name = maxTokens)]
-    fn max_tokens(this: &StartOptions) -> f64;
-    #[wasm_bindgen(method, getter)]
-    fn temperature(this: &StartOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter, js_name = topK)]
-    fn top_k(this: &StartOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter, js_name = topP)]
-    fn top_p(this: &StartOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter, js_name = minP)]
-    fn min_p(this: &StartOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter, js_name = repeatPenalty)]
-    fn repeat_penalty(this: &StartOptions) -> Option<f64>;
-    #[wasm_bindgen(method, getter)]
-    fn seed(this: &StartOptions) -> f64;
-    #[wasm_bindgen(method, getter)]
-    fn stop(this: &StartOptions) -> Vec<String>;
-
     /// What [`Engine::prefill`] gives.
     #[wasm_bindgen(typescript_type = "Prefilled")]
     pub type Prefilled;
     /// What [`Engine::next`] gives.
     #[wasm_bindgen(typescript_type = "EnginePiece")]
     pub type EnginePiece;
+    /// What [`Engine::cost`] gives.
+    #[wasm_bindgen(typescript_type = "Cost")]
+    pub type Cost;
+    /// What [`Engine::bench`] gives.
+    #[wasm_bindgen(typescript_type = "Measured")]
+    pub type Measured;
     /// What [`Engine::info`] gives.
     #[wasm_bindgen(typescript_type = "EngineInfo")]
     pub type EngineInfo;
@@ -99,7 +75,7 @@ thread_local! {
 /// Runs when the module is instantiated: panics are printed with their stack and told to the callback.
 #[wasm_bindgen(start)]
 pub fn start() {
-    crate::gpu::set_host(Rc::new(host::Browser));
+    crate::gpu::set_host(Rc::new(host::Browser::here()));
     std::panic::set_hook(Box::new(|panic| {
         console_error_panic_hook::hook(panic);
         ON_PANIC.with_borrow(|callback| {
@@ -115,12 +91,15 @@ pub fn on_panic(callback: Function) {
     ON_PANIC.set(Some(callback));
 }
 
-/// A loaded model and at most one generation of it, or one list of ids whose logits are asked for.
+/// A loaded model and at most one generation of it, one list of ids whose logits are asked for, or one measurement.
 #[wasm_bindgen]
 pub struct Engine {
     model: Model,
     generation: Option<Generation>,
     logits: Option<Logits>,
+    bench: Option<Bench>,
+    /// Of this thread, on the generation's tokens.
+    spent: Duration,
 }
 
 /// Ids, and how many of them were read.
@@ -140,19 +119,7 @@ impl Engine {
         options: JsLoadOptions,
         on_progress: OnProgress,
     ) -> Result<Engine, JsValue> {
-        let kv = match options.kv().as_deref() {
-            None => KvType::default(),
-            Some("f16") => KvType::F16,
-            Some("f32") => KvType::F32,
-            Some(other) => return Err(to_js(&Error::argument("kv", "f16 or f32", other))),
-        };
-        let options = LoadOptions {
-            device: device_choice(&options.device()).map_err(|error| to_js(&error))?,
-            context: options.context().map(|tokens| tokens as usize),
-            kv,
-            scores: options.scores().unwrap_or_default(),
-            ..LoadOptions::default()
-        };
+        let options = options.read().map_err(|error| to_js(&error))?;
         let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
         let model = async {
             let checkpoint = format::read(source).await?;
@@ -162,29 +129,19 @@ impl Engine {
             };
             Model::load(checkpoint, options, &mut progress).await
         };
-        Ok(Self { model: model.await.map_err(|error| to_js(&error))?, generation: None, logits: None })
+        Ok(Self {
+            model: model.await.map_err(|error| to_js(&error))?,
+            generation: None,
+            logits: None,
+            bench: None,
+            spent: Duration::ZERO,
+        })
     }
 
     /// Begins a text; what is left of the one before is dropped.
     pub fn start(&mut self, prompt: &str, options: &StartOptions) -> Result<(), JsValue> {
-        let default = SamplerOptions::default();
-        let sampler = SamplerOptions {
-            temperature: options.temperature().map_or(default.temperature, |value| value as f32),
-            top_k: options.top_k().map_or(default.top_k, |k| k as usize),
-            top_p: options.top_p().map_or(default.top_p, |value| value as f32),
-            min_p: options.min_p().map_or(default.min_p, |value| value as f32),
-            repeat_penalty: options.repeat_penalty().map(|value| value as f32),
-            seed: options.seed() as u64,
-            ..default
-        };
-        let options = GenerateOptions {
-            max_tokens: options.max_tokens() as usize,
-            sampler,
-            stop: options.stop(),
-            ..GenerateOptions::default()
-        };
-        (self.generation, self.logits) = (None, None);
-        self.generation = Some(Generation::new(&self.model, prompt, options).map_err(|error| to_js(&error))?);
+        self.end();
+        self.generation = Some(Generation::new(&self.model, prompt, options.read()).map_err(|error| to_js(&error))?);
         Ok(())
     }
 
@@ -198,8 +155,10 @@ impl Engine {
     /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
     pub async fn next(&mut self) -> Result<EnginePiece, JsValue> {
         let Some(generation) = &mut self.generation else { return Err(not_started()) };
-        let piece = generation.next(&mut self.model).await.map_err(|error| to_js(&error))?.unwrap_or_default();
-        let ids = piece.ids.iter().map(|id| JsValue::from(*id)).collect::<js_sys::Array>();
+        let (piece, spent) = busy(generation.next(&mut self.model)).await;
+        self.spent += spent;
+        let piece = piece.map_err(|error| to_js(&error))?.unwrap_or_default();
+        let ids = piece.ids.iter().map(|id| JsValue::from(*id)).collect::<Array>();
         let out = object(&[("text", piece.text.into()), ("ids", ids.into())]);
         if let Some(finish) = generation.finish() {
             set(&out, "finish", finish.word().into());
@@ -210,10 +169,46 @@ impl Engine {
         Ok(out.unchecked_into())
     }
 
+    /// What the text took, once it has ended.
+    pub async fn cost(&mut self) -> Result<Cost, JsValue> {
+        let Some(generation) = &self.generation else { return Err(not_started()) };
+        let kv_bytes = self.model.kv_bytes_live().await.map_err(|error| to_js(&error))?;
+        let out = object(&[("kvBytesLive", (kv_bytes as f64).into())]);
+        let n = generation.generated_ids().len();
+        if n > 0 {
+            set(&out, "cpuUsPerToken", (self.spent.as_secs_f64() * 1e6 / n as f64).into());
+        }
+        Ok(out.unchecked_into())
+    }
+
+    /// Begins a measurement.
+    #[wasm_bindgen(js_name = startBench)]
+    pub fn start_bench(&mut self, options: &JsBenchOptions) -> Result<(), JsValue> {
+        self.end();
+        self.bench = Some(Bench::new(&self.model, options.read()).map_err(|error| to_js(&error))?);
+        Ok(())
+    }
+
+    /// Measures one phase.
+    pub async fn bench(&mut self) -> Result<Measured, JsValue> {
+        let Some(bench) = &mut self.bench else { return Err(not_started()) };
+        let (done, total) = bench.measure(&mut self.model).await.map_err(|error| to_js(&error))?;
+        let out = object(&[("done", done.into()), ("total", total.into())]);
+        if done == total {
+            set(&out, "report", bench.report(&self.model).to_string().into());
+        }
+        Ok(out.unchecked_into())
+    }
+
+    /// Drops what the last start left.
+    fn end(&mut self) {
+        (self.generation, self.logits, self.bench, self.spent) = (None, None, None, Duration::ZERO);
+    }
+
     /// Begins a list of ids, nothing in front of it; with `decode`, token by token through the graph that generates.
     #[wasm_bindgen(js_name = startLogits)]
     pub fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
-        (self.generation, self.logits) = (None, None);
+        self.end();
         check_ids("ids", &ids, self.model.vocab()).map_err(|error| to_js(&error))?;
         if ids.len() > self.model.context() {
             return Err(to_js(&Error::ContextFull { needed: ids.len(), available: self.model.context() }));
@@ -240,19 +235,26 @@ impl Engine {
     /// What is known of the model.
     pub fn info(&self) -> EngineInfo {
         let model = &self.model;
-        let features = match model.device() {
-            Device::Gpu(executor) => executor.gpu().features().to_string(),
-            Device::Cpu(_) => String::new(),
+        let (features, mut notes) = match model.device() {
+            Device::Gpu(executor) => (executor.gpu().features().to_string(), executor.gpu().notes()),
+            Device::Cpu(_) => (String::new(), Vec::new()),
         };
+        notes.extend(model.pruning_note().map(str::to_owned));
         let out = object(&[
             ("device", model.device_name().into()),
             ("deviceFeatures", features.into()),
             ("gpu", matches!(model.device(), Device::Gpu(_)).into()),
+            ("notes", notes.into_iter().map(JsValue::from).collect::<Array>().into()),
             ("contextTokens", model.context().into()),
             ("chunkTokens", model.max_chunk().into()),
             ("vocab", model.vocab().into()),
+            ("dispatchesPerToken", model.dispatches_per_token().into()),
             ("deviceBytes", (model.bytes() as f64).into()),
+            ("kvBytesPool", (model.kv_bytes_pool() as f64).into()),
         ]);
+        if let Some(ln_epsilon) = model.log_pruning_tolerance() {
+            set(&out, "prune", ln_epsilon.exp().into());
+        }
         if let Some(note) = model.device_note() {
             set(&out, "deviceNote", note.into());
         }
@@ -262,15 +264,6 @@ impl Engine {
 
 fn not_started() -> JsValue {
     to_js(&Error::argument("generation", "a call of start before", "none"))
-}
-
-fn device_choice(word: &str) -> Result<DeviceChoice> {
-    match word {
-        "auto" => Ok(DeviceChoice::Auto),
-        "gpu" => Ok(DeviceChoice::Gpu),
-        "cpu" => Ok(DeviceChoice::Cpu),
-        other => Err(Error::argument("device", "auto, gpu or cpu", other)),
-    }
 }
 
 /// A file behind a JavaScript function.

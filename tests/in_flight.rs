@@ -132,6 +132,31 @@ fn between_two_tokens_nothing_is_created_and_reads_are_one_a_batch() {
     }
 }
 
+/// What the host asks of dead pages, some hundred tokens late, has its buffers from the start.
+#[test]
+fn a_long_text_of_a_model_whose_pages_die_creates_nothing() {
+    if !common::gpu_expected() {
+        return;
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden/fox_pro_pruned");
+    for chunk in [32, 128, 256] {
+        let options =
+            LoadOptions { device: DeviceChoice::Gpu, context: Some(1024), chunk: Some(chunk), ..LoadOptions::default() };
+        let mut model =
+            block_on(async { Model::load(kitfox::format::open(&path).await?, options, &mut |_| Ok(())).await }).unwrap();
+        assert!(model.log_pruning_tolerance().is_some());
+        let created = |model: &Model| match model.device() {
+            Device::Gpu(gpu) => (gpu.counters().buffers, gpu.counters().bind_groups, gpu.counters().pipelines),
+            Device::Cpu(_) => unreachable!("a GPU was asked for"),
+        };
+        let before = created(&model);
+        for in_flight in [16, 4] {
+            drawn(&mut model, &[1, 2, 3], &warm(1), 700, Some(in_flight));
+            assert_eq!(created(&model), before, "chunk {chunk}, {in_flight} in flight");
+        }
+    }
+}
+
 fn run(model: &mut Model, prompt: &str, options: GenerateOptions) -> (String, Vec<u32>, FinishReason, usize) {
     let mut generation = Generation::new(model, prompt, options).unwrap();
     let (mut text, mut ids) = (String::new(), Vec::new());

@@ -1,5 +1,6 @@
 /** How a model and a layer answer the calls of a page: step after step of the wasm engine, so that an abort gets in between. */
 
+import type { BenchReport } from './bench.js';
 import { KitfoxError } from './errors.js';
 import type { LayerInfo } from './layer-options.js';
 import type { Info } from './options.js';
@@ -19,9 +20,14 @@ export interface Engine {
   start(prompt: string, options: EngineOptions): void;
   prefill(): Promise<{ done: number; total: number }>;
   next(): Promise<EnginePiece>;
+  /** What the text that has ended took. */
+  cost(): Promise<{ kvBytesLive: number; cpuUsPerToken?: number }>;
   startLogits(ids: Uint32Array, decode: boolean): void;
   /** Logits after each of the next ids; none at the end. */
   logits(): Promise<Float32Array>;
+  startBench(options: BenchRequest): void;
+  /** Measures one phase; the report, as JSON, comes with the last. */
+  bench(): Promise<{ done: number; total: number; report?: string }>;
 }
 
 /** A loaded layer: the wasm class `Layer`. */
@@ -34,6 +40,7 @@ export function holdModel(engine: Engine, info: () => Info): Held {
   const answer = async (call: Call, talk: Talk): Promise<void> => {
     if (call.type === 'generate') await generate(engine, call, talk, info);
     else if (call.type === 'logits') await logits(engine, call, talk, info);
+    else if (call.type === 'bench') await bench(engine, call, talk, info);
     else throw new KitfoxError('worker', `a model has no ${call.type}`);
   };
   return { info, answer };
@@ -50,6 +57,7 @@ export function holdLayer(engine: LayerEngine, info: () => LayerInfo): Held {
 }
 
 type Asked<T> = Extract<Call, { type: T }>;
+type BenchRequest = Asked<'bench'>['options'];
 
 async function generate(engine: Engine, { call, prompt, options }: Asked<'generate'>, { step, say }: Talk, info: () => Info) {
   await step(async () => engine.start(prompt, options));
@@ -62,7 +70,8 @@ async function generate(engine: Engine, { call, prompt, options }: Asked<'genera
     const { text, ids, finish, stop } = await step(() => engine.next());
     if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids) });
     if (finish === undefined) continue;
-    say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }) }, info: info() });
+    const cost = await step(() => engine.cost());
+    say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }), ...cost }, info: info() });
     return;
   }
 }
@@ -75,6 +84,17 @@ async function logits(engine: Engine, call: Asked<'logits'>, talk: Talk, info: (
     sayValues(call, talk, rows);
   }
   talk.say({ type: 'computed', call: call.call, info: info() });
+}
+
+async function bench(engine: Engine, { call, options }: Asked<'bench'>, { step, say }: Talk, info: () => Info) {
+  await step(async () => engine.startBench(options));
+  for (;;) {
+    const { done, total, report } = await step(() => engine.bench());
+    say({ type: 'measured', call, done, total });
+    if (report === undefined) continue;
+    say({ type: 'report', call, report: JSON.parse(report) as BenchReport, info: info() });
+    return;
+  }
 }
 
 /** The engine's arrays have buffers of their own: they go over without a copy. */

@@ -84,6 +84,32 @@ export class Connection<I> {
     return call;
   }
 
+  /** Makes a call and gives its answer: what `take` makes of one of its messages. What `take` throws ends the call. */
+  async ask<T>(request: Request, take: (message: CallMessage) => T | undefined, signal?: AbortSignal, transfer?: ArrayBuffer[]): Promise<T> {
+    if (signal?.aborted === true) throw aborted(signal);
+    let call: number | undefined;
+    let stop = (): void => undefined;
+    try {
+      return await new Promise<T>((resolve, reject) => {
+        const message = (said: CallMessage): void => {
+          if (said.type === 'error') return reject(new KitfoxError(said.error.code, said.error.message));
+          try {
+            const answer = take(said);
+            if (answer !== undefined) resolve(answer);
+          } catch (thrown) {
+            reject(thrown);
+          }
+        };
+        stop = () => reject(aborted(signal));
+        call = this.call(request, { message, lost: reject }, transfer);
+        signal?.addEventListener('abort', stop);
+      });
+    } finally {
+      signal?.removeEventListener('abort', stop);
+      if (call !== undefined) this.close(call);
+    }
+  }
+
   /** Ends a call, if it still runs; nothing more is heard of it. */
   close(call: number): void {
     if (this.#listeners.delete(call)) this.#send({ type: 'abort', call });

@@ -2,7 +2,8 @@
 
 import type { CallMessage, Connection } from './connection.js';
 import { KitfoxError, aborted } from './errors.js';
-import type { FinishReason, GenerateOptions, Info, Summary } from './options.js';
+import { given, type GenerateOptions, type Info, type Summary } from './options.js';
+import type { Ending } from './protocol.js';
 
 /** The next text of an answer: whole characters, without the text of a stop. It may be empty while characters are incomplete. */
 export class Piece {
@@ -71,7 +72,7 @@ async function* run(
       const message = await inbox.take();
       if (message.type === 'piece') yield new Piece(message.text, message.ids);
       else {
-        const summary = meter.summary(message.ending.finish, message.ending.stop);
+        const summary = meter.summary(message.ending);
         tell(summary);
         return summary;
       }
@@ -79,24 +80,14 @@ async function* run(
   } finally {
     // Ended by the caller, through the signal or by leaving the loop.
     const left = inbox.error === undefined && !inbox.over;
-    if (left || (inbox.error instanceof KitfoxError && inbox.error.code === 'aborted')) tell(meter.summary('aborted'));
+    if (left || (inbox.error instanceof KitfoxError && inbox.error.code === 'aborted')) tell(meter.summary({ finish: 'aborted' }));
     signal?.removeEventListener('abort', stop);
     connection.close(call);
   }
 }
 
-function engineOptions(options: GenerateOptions, seed: number) {
-  const { temperature, topK, topP, minP, repeatPenalty, stop = [] } = options;
-  return {
-    maxTokens: options.maxTokens ?? 256,
-    seed,
-    stop: typeof stop === 'string' ? [stop] : [...stop],
-    ...(temperature === undefined ? {} : { temperature }),
-    ...(topK === undefined ? {} : { topK }),
-    ...(topP === undefined ? {} : { topP }),
-    ...(minP === undefined ? {} : { minP }),
-    ...(repeatPenalty === undefined ? {} : { repeatPenalty }),
-  };
+function engineOptions({ signal, onPrefill, stop = [], ...options }: GenerateOptions, seed: number) {
+  return { maxTokens: 256, ...given(options), seed, stop: typeof stop === 'string' ? [stop] : [...stop] };
 }
 
 function randomSeed(): number {
@@ -180,15 +171,14 @@ class Meter {
     }
   }
 
-  summary(finish: FinishReason, stop?: string): Summary {
+  summary(ending: Ending): Summary {
     const seconds = (this.#last - this.#first) / 1000;
     return {
-      finish,
+      ...ending,
       promptTokens: this.#promptTokens,
       tokens: this.#tokens,
       tokensPerSecond: seconds > 0 ? (this.#tokens - 1) / seconds : 0,
       seed: this.#seed,
-      ...(stop === undefined ? {} : { stop }),
       ...(this.#tokens > 0 ? { firstTokenMs: this.#first - this.#started } : {}),
     };
   }

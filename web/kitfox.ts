@@ -10,13 +10,15 @@
  * Importing this module does nothing. All errors are `KitfoxError`s with a `code`.
  */
 
-import { Connection } from './connection.js';
+import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
+import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
 import { Generation } from './generation.js';
 import { compute } from './numbers.js';
-import { checkGenerate, checkLoad, checkLogits, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
+import { checkGenerate, checkLoad, checkLogits, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
 
+export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
@@ -45,17 +47,15 @@ export class Kitfox {
   static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
     checkLoad(url, options);
     if (options.signal?.aborted === true) throw aborted(options.signal);
-    const { wasmUrl, context, kv, scores } = options;
+    const { onProgress, signal, wasmUrl, workerUrl, ...engine } = given(options);
     const message = {
       type: 'load',
       url: absolute('url', url),
-      device: options.device ?? 'auto',
+      device: 'auto',
       ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
-      ...(context === undefined ? {} : { context }),
-      ...(kv === undefined ? {} : { kv }),
-      ...(scores === undefined ? {} : { scores }),
+      ...engine,
     } as const;
-    const connection = new Connection<Info>('model', startWorker(options.workerUrl));
+    const connection = new Connection<Info>('model', startWorker(workerUrl));
     await connection.load(message, options);
     return new Kitfox(connection);
   }
@@ -84,6 +84,20 @@ export class Kitfox {
     checkLogits(ids, options);
     const request = { type: 'logits', ids: Uint32Array.from(ids), decode: options.decode ?? false } as const;
     return compute(this.#connection, request, ids.length * this.info.vocab, options.signal);
+  }
+
+  /**
+   * Measures how fast the model reads and writes here, and how near that is to the GPU's own floor, as `kitfox bench` does. A call
+   * like `generate`: it waits its turn, and a failure leaves the model usable. Prompt and tokens must fit in the context.
+   */
+  async bench(options: BenchOptions = {}): Promise<BenchReport> {
+    checkBench(options);
+    const { signal, onProgress, ...asked } = given(options);
+    const take = (message: CallMessage): BenchReport | undefined => {
+      if (message.type === 'measured') onProgress?.({ done: message.done, total: message.total });
+      return message.type === 'report' ? message.report : undefined;
+    };
+    return this.#connection.ask({ type: 'bench', options: asked }, take, signal);
   }
 
   /** Ends the worker and frees all memory. Calls that still run are rejected with `disposed`. */

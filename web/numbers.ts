@@ -1,7 +1,7 @@
 /** A call whose answer is numbers: gathered as they come, given as one array. */
 
-import type { Connection, Listener } from './connection.js';
-import { KitfoxError, aborted } from './errors.js';
+import type { CallMessage, Connection } from './connection.js';
+import { KitfoxError } from './errors.js';
 import type { Request } from './protocol.js';
 
 /** Makes the call; `n` is how many numbers will come, `transfer` what the worker may take over. */
@@ -12,32 +12,16 @@ export async function compute(
   signal?: AbortSignal,
   transfer?: ArrayBuffer[],
 ): Promise<Float32Array> {
-  if (signal?.aborted === true) throw aborted(signal);
   const out = allocate(n);
   let filled = 0;
-  let stop = (): void => undefined;
-  try {
-    return await new Promise((resolve, reject) => {
-      const listener: Listener = {
-        message(message) {
-          if (message.type === 'values') {
-            out.set(message.values, filled);
-            filled += message.values.length;
-          } else if (message.type === 'computed') resolve(out);
-          else if (message.type === 'error') reject(new KitfoxError(message.error.code, message.error.message));
-        },
-        lost: reject,
-      };
-      const call = connection.call(request, listener, transfer);
-      stop = () => {
-        connection.close(call);
-        reject(aborted(signal));
-      };
-      signal?.addEventListener('abort', stop);
-    });
-  } finally {
-    signal?.removeEventListener('abort', stop);
-  }
+  const take = (message: CallMessage): Float32Array | undefined => {
+    if (message.type === 'values') {
+      out.set(message.values, filled);
+      filled += message.values.length;
+    }
+    return message.type === 'computed' ? out : undefined;
+  };
+  return connection.ask(request, take, signal, transfer);
 }
 
 function allocate(n: number): Float32Array {

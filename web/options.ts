@@ -26,16 +26,36 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** Default `auto`. A software WebGPU adapter is slower than the CPU device and is used only with `gpu`. */
   device?: DeviceChoice;
-  /** Tokens that prompt and answer may have together. Default: what the model was trained with. */
+  /**
+   * Tokens, 2 to 262144, that memory for keys and values is set aside for. Prompt and answer may have as many together, and more
+   * where the model forgets keys for good. Default: what the model was trained with.
+   */
   context?: number;
+  /** Tokens of the prompt, 1 to 1024, that are read at once. Default: as many as pay on the device. */
+  chunk?: number;
   /** Element type of the KV cache. Default `f16`: half the memory, keys and values rounded to 11 bits. */
   kv?: 'f16' | 'f32';
+  /**
+   * ε, above 0 and below 1 (4.5e-5 is usual): keys that together weigh less than this part of a row's attention are forgotten for
+   * good. `off`: none. Default: what the model states.
+   */
+  prune?: 'off' | number;
+  /** What happens when keys that are not forgotten fill the context: the text ends (the default), or the oldest slide away. */
+  overflow?: 'error' | 'slide';
+  /** Whether the GPU is opened with no more than WebGPU's default limits and no optional feature. Default false. */
+  baseline?: boolean;
   /** Whether `logits` can be called without `decode`: costs memory for the logits of a whole chunk. Default false. */
   scores?: boolean;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
   /** Where worker.js is, when a bundler does not find it; same origin as the page. */
   workerUrl?: string | URL;
+}
+
+/** What is left of options without those that are `undefined`: the engine has its own defaults. */
+export function given<T extends object>(options: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  const entries = Object.entries(options).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(entries) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
 
 /** How far the reading of the prompt is. */
@@ -58,12 +78,18 @@ export interface GenerateOptions {
   topP?: number;
   /** Only tokens at least this fraction as likely as the likeliest; in [0, 1]. Default 0.05. */
   minP?: number;
-  /** Above 1, tokens of the last 64 become less likely. Default 1.1, and 1 when the temperature is 0. */
+  /** Above 1, recent tokens become less likely. Default 1.1, and 1 when the temperature is 0. */
   repeatPenalty?: number;
+  /** How many of the last tokens, of the prompt too, are recent. Default 64. */
+  repeatLastN?: number;
   /** Same seed, device and version: same text. Default: a random one, told in the summary. */
   seed?: number;
   /** Texts that end the answer; they are not part of it. */
   stop?: string | readonly string[];
+  /** Whether the answer goes on after the end-of-text token, which then is a token without text. Default false. */
+  ignoreEos?: boolean;
+  /** Tokens, 1 to 16, that a GPU draws between two reads. The text does not depend on it. Default: as many as pay. */
+  inFlight?: number;
   /** Ends the call. */
   signal?: AbortSignal;
   /** Called after each chunk of the prompt. */
@@ -96,6 +122,13 @@ export interface Summary {
   tokensPerSecond: number;
   /** The seed that was used. */
   seed: number;
+  /** Bytes of keys and values that a next token could look at; absent after an abort. */
+  kvBytesLive?: number;
+  /**
+   * Microseconds of the worker's thread a token after the prompt, by the browser's clock: on a GPU what a token costs beyond the
+   * GPU's own work. Absent after an abort, and without tokens.
+   */
+  cpuUsPerToken?: number;
 }
 
 /** What is known of a loaded model. */
@@ -108,26 +141,43 @@ export interface Info {
   deviceFeatures: string;
   /** Whether the model runs on the GPU. */
   gpu: boolean;
-  /** Tokens that prompt and answer may have together. */
+  /** What was passed over on this device or with this model, and why: for people. */
+  notes: readonly string[];
+  /** Tokens that memory for keys and values is set aside for. */
   contextTokens: number;
   /** Prompt tokens that are read at once, at most: on a GPU their number follows measured time, so that a submit stays short. */
   chunkTokens: number;
   /** Size of the vocabulary. */
   vocab: number;
+  /** ε in force: keys that together weigh less than this part of a row's attention are forgotten for good. Absent: none are. */
+  prune?: number;
+  /** Dispatches that one generated token costs. */
+  dispatchesPerToken: number;
   /** Bytes of weights, state and work space on the device. */
   deviceBytes: number;
+  /** Bytes of those for keys and values, live or free. */
+  kvBytesPool: number;
   /** Bytes of the wasm heap, which never shrinks. */
   heapBytes: number;
   /** By how much of that loading made it grow. */
   loadHeapBytes: number;
 }
 
+/** Largest `chunk` and `inFlight`: the engine's (a test compares them with its source). */
+export const MOST_CHUNK = 1024;
+export const MOST_IN_FLIGHT = 16;
+
 const LOAD: Record<keyof LoadOptions, Check> = {
   onProgress: callback,
   signal,
   device: DEVICE,
   context: whole(2, MOST_TOKENS),
+  chunk: whole(1, MOST_CHUNK),
   kv: oneOf('f16', 'f32'),
+  prune: (value) =>
+    value === 'off' || (typeof value === 'number' && value > 0 && value < 1) ? undefined : "'off' or a number above 0, below 1",
+  overflow: oneOf('error', 'slide'),
+  baseline: flag,
   scores: flag,
   wasmUrl: location,
   workerUrl: location,
@@ -143,11 +193,14 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
   topP: number('a number above 0, at most 1', (n) => inFloat(n) && n > 0 && n <= 1),
   minP: number('a number from 0 to 1', (n) => n >= 0 && n <= 1),
   repeatPenalty: number('a finite number above 0', (n) => inFloat(n) && n > 0),
+  repeatLastN: whole(0, MOST_TOKENS),
   seed: whole(0, Number.MAX_SAFE_INTEGER),
   stop: (value) => {
     const texts: unknown[] = Array.isArray(value) ? [...value] : [value]; // spread: a hole is no text
     return texts.every((text) => typeof text === 'string' && text !== '') ? undefined : 'a text or a list of texts, none empty';
   },
+  ignoreEos: flag,
+  inFlight: whole(1, MOST_IN_FLIGHT),
   signal,
   onPrefill: callback,
 };

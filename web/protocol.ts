@@ -4,9 +4,10 @@
  * which they come.
  */
 
+import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
-import type { DeviceChoice, FinishReason, Info } from './options.js';
+import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
 
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
 export interface EngineOptions {
@@ -16,19 +17,19 @@ export interface EngineOptions {
   topP?: number;
   minP?: number;
   repeatPenalty?: number;
+  repeatLastN?: number;
   seed: number;
   stop: readonly string[];
+  ignoreEos?: boolean;
+  inFlight?: number;
 }
 
 /** Loads the model: once, first. URLs are absolute: a worker has another base than its page. */
-export interface LoadMessage {
+export interface LoadMessage extends Omit<LoadOptions, 'onProgress' | 'signal' | 'wasmUrl' | 'workerUrl'> {
   type: 'load';
   url: string;
   wasmUrl?: string;
   device: DeviceChoice;
-  context?: number;
-  kv?: 'f16' | 'f32';
-  scores?: boolean;
 }
 
 /** Loads a layer: once, first. It comes from a URL, the bytes of a file, or plain matrices. */
@@ -40,10 +41,11 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
-/** What can be asked of a model (`generate`, `logits`) and of a layer (`run`). */
+/** What can be asked of a model (`generate`, `logits`, `bench`) and of a layer (`run`). */
 export type Request =
   | { type: 'generate'; prompt: string; options: EngineOptions }
   | { type: 'logits'; ids: Uint32Array; decode: boolean }
+  | { type: 'bench'; options: Omit<BenchOptions, 'signal' | 'onProgress'> }
   | { type: 'run'; x: Float32Array };
 
 /** A request with its number. */
@@ -52,15 +54,12 @@ export type Call = Request & { call: number };
 /** From the page. */
 export type ToWorker = LoadMessage | LoadLayerMessage | Call | { type: 'abort'; call: number };
 
-/** How an answer of text ended. */
-export interface Ending {
-  finish: FinishReason;
-  stop?: string;
-}
+/** How an answer of text ended, and what it took. */
+export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'cpuUsPerToken'> {}
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, a measurement `measured` and `report`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo> =
   | { type: 'progress'; doneBytes: number; totalBytes: number }
@@ -72,5 +71,7 @@ export type ToPage<I = Info | LayerInfo> =
   | { type: 'done'; call: number; ending: Ending; info: I }
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }
+  | { type: 'measured'; call: number; done: number; total: number }
+  | { type: 'report'; call: number; report: BenchReport; info: I }
   | { type: 'error'; call: number; error: WireError }
   | { type: 'crashed'; error: WireError };

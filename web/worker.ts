@@ -64,8 +64,8 @@ async function load(message: LoadMessage | LoadLayerMessage, onProgress: OnProgr
 }
 
 async function loadModel(message: LoadMessage, device: DeviceChoice, onProgress: OnProgress): Promise<Held> {
-  const { url, context, kv, scores } = message;
-  const options = { device, context, kv, scores };
+  const { type, url, wasmUrl, ...asked } = message;
+  const options = { ...asked, device };
   const engine = await streamed(url, (read, length) => Engine.load(read, length, url, options, onProgress));
   return holdModel(engine, () => completed(engine.info()));
 }

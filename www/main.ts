@@ -5,12 +5,7 @@
  */
 
 import { Kitfox, KitfoxError, type DeviceChoice, type GenerateOptions, type Info, type Summary } from 'kitfox';
-
-function element<T extends HTMLElement>(id: string, kind: new () => T): T {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new Error(`index.html has no ${kind.name} #${id}`);
-  return found;
-}
+import { element, megabytes, sentence, tell } from './elements.js';
 
 const form = element('form', HTMLFormElement);
 const prompt = element('prompt', HTMLTextAreaElement);
@@ -191,18 +186,4 @@ function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }
   const why = { length: '', eos: ' The story ended.', stop: '', context: ' The context is full.', aborted: ' Stopped.' }[finish];
   const first = firstTokenMs === undefined ? '' : `, first after ${(firstTokenMs / 1000).toFixed(2)} s`;
   return `${tokens} tokens, ${tokensPerSecond.toFixed(1)} tokens/s${first}, seed ${seed}.${why}`;
-}
-
-function sentence(thrown: unknown): string {
-  const message = thrown instanceof Error ? thrown.message : String(thrown);
-  return /[.!?]$/.test(message) ? message : `${message}.`;
-}
-
-function tell(where: HTMLElement, message?: string): void {
-  where.textContent = message ?? '';
-  where.hidden = message === undefined;
-}
-
-function megabytes(bytes: number): string {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
 }

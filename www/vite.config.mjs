@@ -28,6 +28,6 @@ export default defineConfig({
   publicDir: false,
   plugins: [models()],
   worker: { format: 'es' },
-  build: { target: 'es2022' },
+  build: { target: 'es2022', rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
   optimizeDeps: { exclude: ['kitfox'] }, // its worker and wasm are found relative to its own files
 });

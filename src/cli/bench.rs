@@ -11,14 +11,17 @@ use super::output::{Done, say};
 use super::{ModelArguments, gates_file, source};
 use clap::{Args, ValueEnum};
 use kitfox::format::Checkpoint;
+use kitfox::session::bench::Measured;
 use kitfox::session::draw::check_in_flight;
-use kitfox::session::{LoadOptions, Model, Pruning, load};
+use kitfox::session::{LoadOptions, Model, Pruning, bench, load};
 use kitfox::{Error, Result};
-use measure::Runs;
 use pollster::block_on;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// English that a model knows, for the prompt.
+const TEXT: &str = include_str!("../../README.md");
 
 #[derive(Args)]
 pub struct Arguments {
@@ -108,18 +111,19 @@ pub fn run(arguments: &Arguments) -> Done {
         }
         _ => None,
     };
-    let ids = prompt(&model, arguments.context)?;
-    let (mut runs, mut other_runs) = (Runs::default(), Runs::default());
+    let ids = bench::prompt(&model, Some(TEXT), arguments.context)?;
+    let mut measured = Measured::new(arguments.context, arguments.n);
+    let mut others = measured.clone();
     for run in 0..=arguments.runs {
-        runs.run(&mut model, &ids, arguments.n, arguments.in_flight, run > 0)?;
+        measure::run(&mut measured, &mut model, &ids, arguments.in_flight, run > 0)?;
         if let Some(what) = arguments.compare {
             let in_flight = if what == Comparison::Inflight { Some(1) } else { arguments.in_flight };
-            other_runs.run(other.as_mut().unwrap_or(&mut model), &ids, arguments.n, in_flight, run > 0)?;
+            measure::run(&mut others, other.as_mut().unwrap_or(&mut model), &ids, in_flight, run > 0)?;
         }
     }
-    let mut report = report::report(arguments, &model, &runs)?;
+    let mut report = report::report(arguments, &model, &mut measured)?;
     if let Some(what) = arguments.compare {
-        report::compare(&mut report, what, arguments, &other_runs);
+        report::compare(&mut report, what, &others);
     }
     if arguments.trace {
         report::add_trace(&mut report, "", &mut model, &ids)?;
@@ -180,23 +184,4 @@ fn made_up(arguments: &Arguments, shape: &[usize]) -> Result<Checkpoint> {
     });
     let Value::Object(config) = config else { unreachable!("an object") };
     load::random(config, arguments.quant.parse()?, 1)
-}
-
-/// The prompt: English that the model knows where it has a tokenizer, seeded ids else.
-fn prompt(model: &Model, n: usize) -> Result<Vec<u32>> {
-    const TEXT: &str = include_str!("../../README.md");
-    let mut ids = Vec::from_iter(model.bos());
-    match model.tokenizer("bench") {
-        Ok(tokenizer) => {
-            let text = tokenizer.encode(TEXT)?;
-            while ids.len() < n {
-                ids.extend(&text);
-            }
-        }
-        Err(_) => {
-            ids.extend((0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % model.vocab() as u32))
-        }
-    }
-    ids.truncate(n);
-    Ok(ids)
 }

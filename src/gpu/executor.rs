@@ -406,6 +406,14 @@ impl Executor {
     }
 }
 
+impl Drop for Executor {
+    /// A browser frees a buffer that is dropped when its garbage is collected, which knows nothing of a GPU's memory.
+    fn drop(&mut self) {
+        let staging = self.staging.get_mut();
+        self.storage.iter().chain(&*staging).chain([&self.step]).for_each(wgpu::Buffer::destroy);
+    }
+}
+
 const STAGING: wgpu::BufferUsages = wgpu::BufferUsages::MAP_READ.union(wgpu::BufferUsages::COPY_DST);
 
 /// The params of all dispatches, each distinct list once, and where it starts in bytes.

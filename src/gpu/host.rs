@@ -5,8 +5,9 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use web_time::Duration;
 
-/// A future that is ready after a few milliseconds.
+/// A future that is ready after some time.
 pub type Moment = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Ends a change that a surface made, when it is dropped.
@@ -29,8 +30,8 @@ impl Drop for Asking {
 
 /// What a surface does for the devices of its thread. Every method has a default that does nothing: a program may do without.
 pub trait Host {
-    /// A moment of the event loop, in a browser. `None`: waiting for the device is enough.
-    fn pause(&self) -> Option<Moment> {
+    /// So much time of the event loop, in a browser. `None`: waiting for the device is enough.
+    fn pause(&self, _pause: Duration) -> Option<Moment> {
         None
     }
 

@@ -18,11 +18,12 @@ impl Model {
         }
         let Config { n_layers, n_heads, .. } = self.config;
         let mut by_head = vec![Vec::new(); n_layers * n_heads];
-        for (ix, chunk) in ids.chunks(self.chunk).enumerate() {
+        let most = self.chunk();
+        for (ix, chunk) in ids.chunks(most).enumerate() {
             self.prefill(chunk, false).await?;
             // At once: later tokens may take the place of dead pages, never of those of the chunk, nor of the page before it.
             self.read_gates(chunk.len(), &mut by_head).await?;
-            progress(ix * self.chunk + chunk.len())?;
+            progress(ix * most + chunk.len())?;
         }
         let bounds = self.score_bounds.as_ref().map(|bounds| bounds.iter().map(|bound| above(*bound)).collect());
         Gates::new([n_layers, n_heads, ids.len()], by_head.concat(), bounds)

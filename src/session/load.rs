@@ -113,8 +113,8 @@ impl Model {
         if let Some(gates) = gates {
             check_gates(&checkpoint, &config, gates)?;
         }
-        let chunk = options.chunk.unwrap_or(1).min(context);
-        let shape = Shape { context, chunk, kv_f16, scores: options.scores, evict, gates };
+        let least = options.chunk.unwrap_or(1).min(context);
+        let shape = Shape { context, chunk: least, kv_f16, scores: options.scores, evict, gates };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = chunk(&opened, &checkpoint, &config, shape, options.chunk)?;
@@ -151,6 +151,7 @@ impl Model {
         let positions = if evict.is_some() { positions(&config, context) } else { context };
         let mut model = Self {
             file,
+            matrix_types: matrix_types(&checkpoint),
             config,
             tokenizer,
             device,
@@ -182,6 +183,19 @@ impl Model {
         model.warm_up().await?;
         Ok(model)
     }
+}
+
+/// The types of a checkpoint's matrices, that of most bytes first.
+fn matrix_types(checkpoint: &Checkpoint) -> String {
+    let mut bytes: Vec<(TensorType, u64)> = Vec::new();
+    for tensor in checkpoint.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
+        match bytes.iter_mut().find(|(ty, _)| *ty == tensor.ty) {
+            Some((_, sum)) => *sum += tensor.bytes,
+            None => bytes.push((tensor.ty, tensor.bytes)),
+        }
+    }
+    bytes.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    bytes.iter().map(|(ty, _)| ty.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The steps of a token and of a chunk some way into a text.

@@ -1,5 +1,6 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
 
+pub mod bench;
 pub mod check;
 mod chunk;
 pub mod device;

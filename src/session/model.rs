@@ -24,6 +24,7 @@ pub(super) struct Graphs {
 /// A model on a device, and the tokens it has read so far.
 pub struct Model {
     pub(super) file: String,
+    pub(super) matrix_types: String,
     pub(super) config: Config,
     pub(super) tokenizer: Option<Tokenizer>,
     pub(super) device: Device,
@@ -55,6 +56,11 @@ impl Model {
     /// The file, directory or URL it came from.
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// Element types of its matrices in the file, that of most bytes first: `Q4_K, Q6_K`.
+    pub fn matrix_types(&self) -> &str {
+        &self.matrix_types
     }
 
     /// Its configuration.
@@ -225,6 +231,7 @@ impl Model {
         if self.pos() < self.context {
             self.drawn(turn).await?;
         }
+        self.rehearse_looks()?;
         self.reset();
         self.time_tile().await
     }

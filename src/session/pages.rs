@@ -134,10 +134,29 @@ impl Model {
         Ok(())
     }
 
+    /// Asks for as many copies as may be under way at once, so that their buffers are there from now on.
+    pub(super) fn rehearse_looks(&self) -> Result<()> {
+        let Device::Gpu(gpu) = &self.device else { return Ok(()) };
+        if !self.pages.evicts() {
+            return Ok(());
+        }
+        let (at, words) = self.pages.live_at();
+        // One more than fall due later, and one for the buffer that the batch which was read has left.
+        let most = Self::look_delay(self.max_chunk()).div_ceil(PAGE) + 2;
+        let reads = (0..most).map(|_| gpu.start_read(self.network.page_table(), at, words)).collect::<Result<Vec<_>>>()?;
+        reads.into_iter().for_each(|read| gpu.abandon_read(read));
+        Ok(())
+    }
+
+    /// Tokens after which a copy is surely there, with replays of so many.
+    fn look_delay(chunk: usize) -> usize {
+        2 * PAGE.max(chunk)
+    }
+
     /// Takes the copies that came meanwhile; when pages for `n` more tokens are missing, waits for those under way.
     pub(super) async fn look(&mut self, n: usize) -> Result<()> {
         while let Some((n_tokens, _)) = self.sightings.under_way.front() {
-            let due = n_tokens + 2 * PAGE.max(self.chunk()) <= self.pages.n_tokens() || self.pages.is_short(n);
+            let due = n_tokens + Self::look_delay(self.chunk()) <= self.pages.n_tokens() || self.pages.is_short(n);
             let (true, Device::Gpu(gpu)) = (due, &self.device) else { break };
             let Some((n_tokens, read)) = self.sightings.under_way.pop_front() else { break };
             let live = gpu.finish_read(read).await?;

@@ -1,6 +1,7 @@
 //! The wasm class `Layer`: one layer of the encoder family, from plain matrices or from a file.
 
-use super::{JsSource, Read, device_choice, object, set, to_js};
+use super::options::device_choice;
+use super::{JsSource, Read, object, set, to_js};
 use crate::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
 use crate::format::layer_gguf;
 use crate::session::{Device, ForgettingAttentionLayer, LayerOptions};

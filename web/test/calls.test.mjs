@@ -35,6 +35,22 @@ class Speller {
     return work();
   }
 
+  async cost() {
+    return { kvBytesLive: 64 * this.said, cpuUsPerToken: 2.5 };
+  }
+
+  startBench(options) {
+    if (options.context === 1000) throw Object.assign(new Error('context: 1128 tokens'), { code: 'context-full' });
+    [this.benched, this.phase, this.prompt] = [options, 0, options.text ?? ''];
+  }
+
+  bench() {
+    return this.#alone(() => {
+      this.phase += 1;
+      return { done: this.phase, total: 3, ...(this.phase === 3 ? { report: '{"adapter":"speller","floor_ms":null}' } : {}) };
+    });
+  }
+
   prefill() {
     return this.#alone(() => ({ done: (this.read = Math.min(this.read + 4, this.prompt.length)), total: this.prompt.length }));
   }
@@ -117,6 +133,7 @@ test('pieces, return value and summary', async () => {
   const { finish, tokens, promptTokens, seed, tokensPerSecond, firstTokenMs } = generation.summary;
   assert.deepEqual({ finish, tokens, promptTokens, seed }, { finish: 'length', tokens: 3, promptTokens: 6, seed: 5 });
   assert.ok(tokensPerSecond > 0 && firstTokenMs >= 0);
+  assert.deepEqual([generation.summary.kvBytesLive, generation.summary.cpuUsPerToken], [192, 2.5]);
   assert.deepEqual(await generation.next(), { done: true, value: undefined });
 });
 
@@ -136,8 +153,40 @@ test('options that were not given are not sent: the engine has its own defaults'
   const fox = await Kitfox.load('m');
   await collect(fox.generate('a', { maxTokens: 1, seed: 1, temperature: undefined }));
   assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: [] });
-  await collect(fox.generate('a', { maxTokens: 1, seed: 1, stop: 'x', topK: 3, repeatPenalty: 1 }));
-  assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: ['x'], topK: 3, repeatPenalty: 1 });
+  const more = { topK: 3, repeatPenalty: 1, repeatLastN: 8, ignoreEos: true, inFlight: 4 };
+  await collect(fox.generate('a', { maxTokens: 1, seed: 1, stop: 'x', ...more }));
+  assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: ['x'], ...more });
+
+  const load = { chunk: 32, prune: 1e-4, overflow: 'slide', baseline: true, context: 512, device: 'gpu' };
+  await Kitfox.load('m', { ...load, kv: undefined, signal: new AbortController().signal, onProgress() {}, workerUrl: 'w.js' });
+  assert.deepEqual(made[1].asked, { type: 'load', url: 'http://page.example/folder/m', ...load });
+});
+
+test('a measurement tells its phases and gives its report, between other calls; an abort or an error ends it alone', async () => {
+  const fox = await Kitfox.load('m');
+  const seen = [];
+  const [report, text] = await promptly(
+    Promise.all([fox.bench({ n: 4, text: 'ab', onProgress: (p) => seen.push(p) }), collect(fox.generate('xy', { maxTokens: 3 }))]),
+  );
+  assert.deepEqual(report, { adapter: 'speller', floor_ms: null });
+  assert.equal(text, 'xyx');
+  assert.deepEqual(seen, [1, 2, 3].map((done) => ({ done, total: 3 })));
+  assert.deepEqual(made[0].engine.benched, { n: 4, text: 'ab' });
+
+  await assert.rejects(fox.bench({ runs: 0 }), { code: 'argument', message: /^bench: runs: expected/ });
+  await assert.rejects(promptly(fox.bench({ context: 1000 })), { code: 'context-full' });
+  const ends = new AbortController();
+  const aborting = fox.bench({ text: 'slow', signal: ends.signal, onProgress: () => ends.abort() });
+  await assert.rejects(promptly(aborting), { code: 'aborted' });
+  const own = new Error('mine');
+  const onProgress = () => {
+    throw own;
+  };
+  await assert.rejects(promptly(fox.bench({ onProgress })), own);
+  await stillWorks(fox);
+  const running = promptly(fox.bench({ text: 'slow' }));
+  fox.dispose();
+  await assert.rejects(running, { code: 'disposed' });
 });
 
 test('eight calls at once wait their turn and each gives its own answer', async () => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import test from 'node:test';
-import { checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
+import { checkBench } from '../dist/bench.js';
+import { MOST_CHUNK, MOST_IN_FLIGHT, checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
 
 const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
 
@@ -9,6 +11,11 @@ test('good options pass', () => {
   checkLoad(new URL('https://a.example/m.gguf'), { device: 'cpu', context: 512, onProgress() {}, signal: new AbortController().signal });
   checkLoad('m.gguf', { device: undefined, wasmUrl: 'k.wasm', workerUrl: new URL('https://a.example/w.js') });
   checkLoad('m.gguf', { kv: 'f32', scores: true });
+  checkLoad('m.gguf', { prune: 'off', overflow: 'slide', chunk: MOST_CHUNK, baseline: true });
+  checkLoad('m.gguf', { prune: 4.5e-5, overflow: 'error', chunk: 1, baseline: undefined });
+  checkGenerate('a', { inFlight: MOST_IN_FLIGHT, ignoreEos: true, repeatLastN: 0 });
+  checkBench({});
+  checkBench({ context: 2, n: 1, runs: 1, inFlight: 1, floor: false, text: 'a', signal: new AbortController().signal, onProgress() {} });
   checkGenerate('a', {});
   checkGenerate('a', { maxTokens: 1, temperature: 0, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, seed: 0, stop: 'x', onPrefill() {} });
   checkLogits([0, 5, 2 ** 32 - 1], { decode: true });
@@ -26,6 +33,12 @@ test('bad load options are refused by name', () => {
   for (const context of [0, 1, 1.5, NaN, '512', -1]) refuses(() => checkLoad('m', { context }), /context: expected a whole number/);
   refuses(() => checkLoad('m', { onProgress: 1 }), /onProgress: expected a function, got 1/);
   for (const kv of ['f64', 16]) refuses(() => checkLoad('m', { kv }), /kv: expected 'f16' or 'f32'/);
+  for (const prune of [0, 1, -0.1, NaN, 'on', '4e-5', null, true]) {
+    refuses(() => checkLoad('m', { prune }), /load: prune: expected 'off' or a number above 0, below 1, got/);
+  }
+  for (const overflow of ['drop', true, null]) refuses(() => checkLoad('m', { overflow }), /load: overflow: expected 'error' or 'slide'/);
+  for (const chunk of [0, 1025, 1.5, '64']) refuses(() => checkLoad('m', { chunk }), /load: chunk: expected a whole number from 1 to 1024/);
+  for (const baseline of [1, 'true', null]) refuses(() => checkLoad('m', { baseline }), /load: baseline: expected true or false/);
   refuses(() => checkLoad('m', { scores: 'yes' }), /scores: expected true or false/);
   refuses(() => checkLoad('m', { signal: {} }), /signal: expected an AbortSignal/);
 });
@@ -42,11 +55,31 @@ test('bad generate options are refused by name', () => {
     seed: [-1, 0.5, 2 ** 53, 1n],
     stop: ['', ['a', ''], [1], 5, null],
     onPrefill: ['x'],
+    repeatLastN: [-1, 0.5],
+    ignoreEos: [1, 'no'],
+    inFlight: [0, 17, 2.5, '8'],
   };
   for (const [name, values] of Object.entries(bad)) {
     for (const value of values) refuses(() => checkGenerate('a', { [name]: value }), new RegExp(`generate: ${name}: expected`));
   }
   refuses(() => checkGenerate('a', { top_k: 1 }), /unknown option top_k/);
+});
+
+test('bad bench options are refused by name', () => {
+  const bad = { context: [1, 1.5], n: [0], runs: [0, 1001], inFlight: [0, 17], floor: [1], text: ['', 5], signal: [{}], onProgress: [1] };
+  for (const [name, values] of Object.entries(bad)) {
+    for (const value of values) refuses(() => checkBench({ [name]: value }), new RegExp(`^bench: ${name}: expected`));
+  }
+  refuses(() => checkBench({ device: 'gpu' }), /bench: unknown option device/);
+});
+
+test('ranges are those of the engine', async () => {
+  const constant = async (file, name) => {
+    const source = await readFile(new URL(`../../src/session/${file}`, import.meta.url), 'utf8');
+    return Number(new RegExp(`const ${name}: usize = (\\d+);`).exec(source)?.[1]);
+  };
+  assert.equal(MOST_CHUNK, await constant('load.rs', 'MAX_CHUNK'));
+  assert.equal(MOST_IN_FLIGHT, await constant('draw.rs', 'MAX_IN_FLIGHT'));
 });
 
 test('what is no token id is refused by name', () => {

@@ -1,62 +1,26 @@
 //! The figures of `kitfox bench`, under the keys that scripts read.
 
-use super::measure::{Runs, time_prefill};
 use super::{Arguments, Comparison};
 use crate::cli::output::{Done, one_line, print_json, print_line, say};
 use kitfox::gpu::Gpu;
 use kitfox::gpu::floor;
+use kitfox::session::bench::{Measured, time_prefill};
 use kitfox::session::trace::Traced;
 use kitfox::session::{Device, Model};
 use kitfox::{Error, Result};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-/// What the matrices are: as asked for, or the file that says it.
-fn quant(arguments: &Arguments) -> String {
-    match (&arguments.shape, &arguments.model.model) {
-        (Some(_), _) => arguments.quant.clone(),
-        (None, Some(path)) => format!("as in {}", path.display()),
-        (None, None) => "q4_0".to_owned(),
-    }
-}
-
 /// The report of one model; what cannot be known here is null.
-pub fn report(arguments: &Arguments, model: &Model, runs: &Runs) -> Result<Value> {
-    let config = model.config();
-    let [prefill_rate, prefill_slowest, prefill_quickest] = runs.prefill.rates(arguments.context - 1);
-    let [decode_rate, decode_slowest, decode_quickest] = runs.decode.rates(arguments.n);
-    let decode_ms = 1e3 / decode_rate;
-    let dispatches = model.dispatches_per_token();
-    let bytes = model.bytes_per_token(arguments.context, runs.live_kv);
-    let mut report = json!({
-        "adapter": model.device_name(), "backend": "cpu",
-        "shape": [config.hidden, config.n_layers, config.n_heads, config.vocab],
-        "quant": quant(arguments),
-        "context": arguments.context,
-        "prefill_tokens_per_s": prefill_rate, "prefill_spread": [prefill_slowest, prefill_quickest],
-        "decode_tokens_per_s": decode_rate, "decode_spread": [decode_slowest, decode_quickest],
-        "decode_ms": decode_ms,
-        "in_flight": runs.in_flight,
-        "dispatches_per_token": dispatches,
-        "copy_gb_s": null, "copy_bytes": null, "dispatch_us": null, "floor_ms": null, "floor_fraction": null,
-        "bytes_per_token": bytes,
-        "live_kv_fraction": runs.live_kv,
-        "log_pruning_tolerance": model.log_pruning_tolerance(),
-        "peak_device_bytes": model.bytes(),
-        "cpu_us_per_token": runs.cpu_us.median(),
-    });
+pub fn report(arguments: &Arguments, model: &Model, measured: &mut Measured) -> Result<Value> {
     if let Device::Gpu(executor) = model.device() {
         let gpu = executor.gpu();
-        report["backend"] = json!(gpu.info().backend);
-        let dispatch = block_on(floor::dispatch_time(gpu, dispatches, runs.in_flight))?;
-        report["dispatch_us"] = json!(dispatch * 1e6);
-        if let Some(copy) = copy_rate(gpu)? {
-            let floor_ms = (bytes as f64 / copy.bytes_per_s + dispatches as f64 * dispatch) * 1e3;
-            report["copy_gb_s"] = json!(copy.bytes_per_s / 1e9);
-            report["copy_bytes"] = json!(copy.bytes);
-            report["floor_ms"] = json!(floor_ms);
-            report["floor_fraction"] = json!(floor_ms / decode_ms);
-        }
+        measured.dispatch = Some(block_on(floor::dispatch_time(gpu, model.dispatches_per_token(), measured.in_flight))?);
+        measured.copy = copy_rate(gpu)?;
+    }
+    let mut report = measured.report(model);
+    if arguments.shape.is_some() {
+        report["quant"] = json!(arguments.quant);
     }
     Ok(report)
 }
@@ -74,14 +38,14 @@ fn copy_rate(gpu: &Gpu) -> Result<Option<floor::CopyRate>> {
 }
 
 /// Adds the other side of a comparison.
-pub fn compare(report: &mut Value, what: Comparison, arguments: &Arguments, runs: &Runs) {
+pub fn compare(report: &mut Value, what: Comparison, runs: &Measured) {
     let mut add = |key: &str, rates: [f64; 3]| {
         report[format!("{key}_tokens_per_s_{}", what.suffix())] = json!(rates[0]);
         report[format!("{key}_spread_{}", what.suffix())] = json!(rates[1..]);
     };
-    add("decode", runs.decode.rates(arguments.n));
+    add("decode", runs.decode.rates(runs.n));
     if what == Comparison::Prune {
-        add("prefill", runs.prefill.rates(arguments.context - 1));
+        add("prefill", runs.prefill.rates(runs.context - 1));
         report["live_kv_fraction_unpruned"] = json!(runs.live_kv);
     }
 }
@@ -92,7 +56,7 @@ pub fn add_trace(report: &mut Value, suffix: &str, model: &mut Model, ids: &[u32
     let prompt = ids.len() - 1;
     let last = prompt.saturating_sub(model.chunk());
     let chunk = &ids[last..prompt];
-    time_prefill(model, &ids[..=last])?;
+    block_on(time_prefill(model, &ids[..=last]))?;
     let of_chunk = block_on(model.trace(chunk))?;
     block_on(model.prefill(chunk, false))?;
     let of_token = block_on(model.trace(&ids[prompt..]))?;

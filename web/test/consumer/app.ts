@@ -5,6 +5,7 @@ import {
   Kitfox,
   KitfoxError,
   Piece,
+  type BenchReport,
   type FinishReason,
   type Generation,
   type GenerateOptions,
@@ -18,7 +19,7 @@ import {
 
 export async function write(url: URL, output: { append(text: string): void }): Promise<Summary | undefined> {
   const { signal } = new AbortController();
-  const load: LoadOptions = { device: 'auto', context: 512, signal, onProgress: ({ doneBytes, totalBytes }) => doneBytes / totalBytes };
+  const load: LoadOptions = { device: 'auto', context: 512, prune: 'off', overflow: 'slide', chunk: 64, baseline: true, signal, onProgress: ({ doneBytes, totalBytes }) => doneBytes / totalBytes };
   const fox = await Kitfox.load(url, load);
   const info: Info = fox.info;
   const options: GenerateOptions = { maxTokens: info.contextTokens, stop: ['a', 'b'] as const, signal };
@@ -37,6 +38,11 @@ export async function write(url: URL, output: { append(text: string): void }): P
   return finish === 'aborted' ? undefined : story.summary;
 }
 
+export async function measure(fox: Kitfox): Promise<number | null> {
+  const report: BenchReport = await fox.bench({ context: 64, n: 8, onProgress: ({ done, total }) => done / total });
+  return report.floor_ms;
+}
+
 export async function attend(source: LayerSource, x: Float32Array): Promise<[LayerInfo, Float32Array]> {
   const layer = await ForgettingAttentionLayer.load(source, { maxTokens: 16 });
   const y = await layer.run(x);
@@ -50,6 +56,8 @@ export function mistakes(fox: Kitfox): unknown[] {
     fox.generate('a', { topk: 1 }),
     // @ts-expect-error a number
     fox.generate('a', { maxTokens: '5' }),
+    // @ts-expect-error a number, or off
+    Kitfox.load('m.gguf', { prune: 'on' }),
     // @ts-expect-error no such device
     Kitfox.load('m.gguf', { device: 'webgpu' }),
     // @ts-expect-error made by load only

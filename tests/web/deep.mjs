@@ -1,0 +1,36 @@
+// A model of many small layers, for what a token costs beside the arithmetic.
+
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { kitfox } from './native.mjs';
+import { root } from './server.mjs';
+
+/** Writes FILE.gguf into a folder: the golden model of that name with its two layers again and again. */
+export async function deepModel(folder, name, layers) {
+  const from = path.join(root, 'tests/fixtures/golden', name);
+  const config = JSON.parse(await readFile(path.join(from, 'config.json'), 'utf8'));
+  const file = await readFile(path.join(from, 'model.safetensors'));
+  const length = Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.toString('utf8', 8, 8 + length));
+  delete header.__metadata__;
+  // Every name has bytes of its own: no two tensors of a file may overlap.
+  const [parts, tensors] = [[], {}];
+  let at = 0;
+  const put = (name, { data_offsets: [start, end], ...tensor }) => {
+    parts.push(file.subarray(8 + length + start, 8 + length + end));
+    tensors[name] = { ...tensor, data_offsets: [at, (at += end - start)] };
+  };
+  for (const [name, tensor] of Object.entries(header)) {
+    const [, layer, rest] = /^model\.layers\.(\d+)\.(.*)$/.exec(name) ?? [];
+    if (layer === undefined) put(name, tensor);
+    else for (let copy = Number(layer); copy < layers; copy += config.num_hidden_layers) put(`model.layers.${copy}.${rest}`, tensor);
+  }
+  const text = Buffer.from(JSON.stringify(tensors));
+  const size = Buffer.alloc(8);
+  size.writeBigUInt64LE(BigInt(text.length));
+  const made = path.join(folder, `deep-${name}`);
+  await mkdir(made);
+  await writeFile(path.join(made, 'config.json'), JSON.stringify({ ...config, num_hidden_layers: layers }));
+  await writeFile(path.join(made, 'model.safetensors'), Buffer.concat([size, text, ...parts]));
+  await kitfox('convert', made, '-o', path.join(folder, `${name}.gguf`), '--quant', 'f32');
+}
