@@ -97,7 +97,7 @@ async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Resu
 /// A browser compiles by itself what it was asked for; its devices belong to one thread.
 #[cfg(target_arch = "wasm32")]
 async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Result<Pipeline>> {
-    let begun: Vec<_> = missing.iter().map(|(kernel, variant)| begin(&gpu.device, gpu.trusted, kernel, variant)).collect();
+    let begun: Vec<_> = missing.iter().map(|&(kernel, variant)| begin(&gpu.device, gpu.trusted, kernel, variant)).collect();
     let mut compiled = Vec::new();
     for pipeline in begun {
         compiled.push(match pipeline {
