@@ -175,6 +175,7 @@ impl Bench {
         let of_runs = 2 * (self.options.runs + 1);
         let of_floor = if self.options.floor && model.draws_on_device() { 2 } else { 0 };
         match (self.done, model.device()) {
+            (done, _) if done == of_runs + of_floor => return Ok((done, done)),
             (done, _) if done < of_runs && done.is_multiple_of(2) => {
                 let seconds = time_prefill(model, &self.ids).await?;
                 self.live_kv = model.live_kv_fraction().await?;
@@ -189,11 +190,11 @@ impl Bench {
             (done, Device::Gpu(executor)) if done == of_runs => {
                 self.floor[0] = Some(floor::copy_rate(executor.gpu()).await?);
             }
-            (done, Device::Gpu(executor)) if done < of_runs + of_floor => {
+            (_, Device::Gpu(executor)) => {
                 let in_flight = self.options.in_flight.unwrap_or(8);
                 self.floor[1] = Some(floor::dispatch_time(executor.gpu(), model.dispatches_per_token(), in_flight).await?);
             }
-            _ => return Ok((self.done, self.done)),
+            (_, Device::Cpu(_)) => unreachable!("only a GPU has phases beyond the runs"),
         }
         self.done += 1;
         Ok((self.done, of_runs + of_floor))
