@@ -243,6 +243,7 @@ impl Bench {
         let of_floor = if self.options.floor && model.draws_on_device() { 2 } else { 0 };
         let measured = &mut self.measured;
         match (self.done, model.device()) {
+            (done, _) if done == of_runs + of_floor => return Ok((done, done)),
             (done, _) if done < of_runs && done.is_multiple_of(2) => {
                 let seconds = time_prefill(model, &self.ids).await?;
                 measured.live_kv = model.live_kv_fraction().await?;
@@ -262,11 +263,11 @@ impl Bench {
                     rate => Some(rate?),
                 };
             }
-            (done, Device::Gpu(executor)) if done < of_runs + of_floor => {
+            (_, Device::Gpu(executor)) => {
                 let dispatches = model.dispatches_per_token();
                 measured.dispatch = Some(floor::dispatch_time(executor.gpu(), dispatches, measured.in_flight).await?);
             }
-            _ => return Ok((self.done, self.done)),
+            (_, Device::Cpu(_)) => unreachable!("only a GPU has phases beyond the runs"),
         }
         self.done += 1;
         Ok((self.done, of_runs + of_floor))

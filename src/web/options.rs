@@ -122,6 +122,7 @@ impl JsLoadOptions {
             chunk: count(self.chunk()),
             prune,
             overflow,
+            gates: None,
         })
     }
 }

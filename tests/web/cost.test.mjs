@@ -105,8 +105,9 @@ test('a token takes the worker less than a millisecond beyond the GPU', async ()
   console.log(
     `a token: ${median('thread').toFixed(0)} µs of the worker's thread, ${median('clock').toFixed(0)} µs by the page's clock, ${median('rate').toFixed(1)} tokens/s`,
   );
-  if (process.platform === 'linux') assert.ok(median('thread') > 0 && median('thread') <= MOST_CPU_US, `${median('thread')} µs`);
-  assert.ok(median('clock') <= MOST_CPU_US, `${median('clock')} µs`);
+  // The page's clock also counts what other programs take from the thread: it stands in where threads cannot be asked.
+  const cost = median(process.platform === 'linux' ? 'thread' : 'clock');
+  assert.ok(cost > 0 && cost <= MOST_CPU_US, `${cost} µs`);
   assert.deepEqual(complaints, []);
   await page.close();
 });
