@@ -4,6 +4,7 @@
 //! The floor of a token is what the device needs at best: bytes of weights and live keys and values over its best copy rate, and
 //! the dispatches of a token at the time of an empty one that depends on the one before (both measured here, raw figures printed).
 
+mod matmul;
 mod measure;
 mod report;
 
@@ -33,9 +34,12 @@ pub struct Arguments {
     /// Its vocabulary
     #[arg(long, default_value_t = 50_257, value_name = "V", requires = "shape")]
     vocab: usize,
-    /// Type of its matrices
-    #[arg(long, default_value = "q4_0", value_name = "TYPE", requires = "shape")]
-    quant: String,
+    /// Type of its matrices [default: q4_0]
+    #[arg(long, value_name = "TYPE")]
+    quant: Option<String>,
+    /// Time a product of [rows, k] weights with so many tokens, in every way that the GPU has for it, and nothing else
+    #[arg(long, value_name = "ROWS,K,TOKENS", value_delimiter = ',', conflicts_with_all = ["model", "shape", "gates", "compare", "trace"])]
+    matmul: Option<Vec<usize>>,
     /// Gates of a trained model (`kitfox inspect gates`): it forgets by these, over and over in layers, heads and tokens, and its norms of q and k
     /// have their `u`. With --shape only
     #[arg(long, value_name = "G.safetensors")]
@@ -89,8 +93,20 @@ impl Comparison {
 /// ε of `--compare prune` where neither the model nor the caller states one: e^-10, the tolerance of the paper.
 const EPSILON: f64 = 4.539_992_976_248_485e-5;
 
+impl Arguments {
+    fn quant(&self) -> &str {
+        self.quant.as_deref().unwrap_or("q4_0")
+    }
+}
+
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
+    if let Some(shape) = &arguments.matmul {
+        return matmul::run(arguments, shape);
+    }
+    if let (Some(quant), None) = (&arguments.quant, &arguments.shape) {
+        return Err(Error::argument("quant", "a made-up model (--shape) or product (--matmul)", quant).into());
+    }
     for (option, value, least) in [("context", arguments.context, 2), ("n", arguments.n, 1), ("runs", arguments.runs, 1)] {
         if value < least {
             return Err(Error::argument(option, format!("at least {least}"), value).into());
@@ -183,5 +199,5 @@ fn made_up(arguments: &Arguments, shape: &[usize]) -> Result<Checkpoint> {
         "use_output_norm": true, "qk_norm": true, "use_k_shift": true, "use_v_shift": true
     });
     let Value::Object(config) = config else { unreachable!("an object") };
-    load::random(config, arguments.quant.parse()?, 1)
+    load::random(config, arguments.quant().parse()?, 1)
 }

@@ -20,7 +20,7 @@ pub fn report(arguments: &Arguments, model: &Model, measured: &mut Measured) -> 
     }
     let mut report = measured.report(model);
     if arguments.shape.is_some() {
-        report["quant"] = json!(arguments.quant);
+        report["quant"] = json!(arguments.quant());
     }
     Ok(report)
 }
