@@ -1,6 +1,6 @@
 // y[t, out_offset + r] = Σ_c W[r, c] · x[t, c]; BIAS adds a number to each r, RESIDUAL adds to y
 // A workgroup of 8 × 8 invocations makes TILE rows × TILE tokens: 64 (WIDE) or 32. It brings 16 columns of W (dequantized) and of
-// x into workgroup memory at a time. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
+// x into workgroup memory at a time, while the next 16 are on their way. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
 // each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
 #import matmul_io
 
@@ -13,6 +13,18 @@ var<workgroup> x_tile: array<vec4<f32>, TILE * DEPTH>; // [TILE tokens, DEPTH]: 
 fn load_w(row: u32, c: u32) -> vec4<f32> {
   if (row >= params.n_rows || c >= params.k / 4u) { return vec4<f32>(); }
   return weights4(row, c, params.k);
+}
+
+// Four columns of four rows, a column each; those of no row of the tile are of no use.
+fn four_rows(first_row: u32, quad: u32, c: u32) -> mat4x4<f32> {
+  if (quad >= QUADS) { return mat4x4<f32>(); }
+  let row = first_row + quad * 4u;
+  return transpose(mat4x4<f32>(load_w(row, c), load_w(row + 1u, c), load_w(row + 2u, c), load_w(row + 3u, c)));
+}
+
+fn load_x(token: u32, c: u32) -> vec4<f32> {
+  if (token >= step.n_tokens || c >= params.k / 4u) { return vec4<f32>(); }
+  return x[token * (params.k / 4u) + c];
 }
 
 // Four rows at four columns, a column each.
@@ -73,54 +85,65 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var u6 = vec4<f32>();
   var u7 = vec4<f32>();
 #endif
+  // What this invocation brings: four rows (in the narrow tile, half of them do) and every 16th token, at one of the vec4 columns.
+  let own = local % DEPTH;
+  let other = local / DEPTH;
+  var w = four_rows(first_row, other, own);
+  var x0 = load_x(first_token + other, own);
+  var x1 = load_x(first_token + other + 16u, own);
+#ifdef WIDE
+  var x2 = load_x(first_token + other + 32u, own);
+  var x3 = load_x(first_token + other + 48u, own);
+#endif
   for (var column = 0u; column < n_columns; column += DEPTH) {
-    for (var at = local; at < QUADS * DEPTH; at += 64u) {
-      let c = at % DEPTH;
-      let quad = at / DEPTH;
-      let row = first_row + quad * 4u;
-      let rows = transpose(mat4x4<f32>(
-        load_w(row, column + c), load_w(row + 1u, column + c), load_w(row + 2u, column + c), load_w(row + 3u, column + c),
-      ));
-      let to = c * 4u * QUADS + quad;
-      w_tile[to] = rows[0];
-      w_tile[to + QUADS] = rows[1];
-      w_tile[to + 2u * QUADS] = rows[2];
-      w_tile[to + 3u * QUADS] = rows[3];
+    if (other < QUADS) {
+      let to = own * 4u * QUADS + other;
+      w_tile[to] = w[0];
+      w_tile[to + QUADS] = w[1];
+      w_tile[to + 2u * QUADS] = w[2];
+      w_tile[to + 3u * QUADS] = w[3];
     }
-    for (var at = local; at < TILE * DEPTH; at += 64u) {
-      let c = column + at % DEPTH;
-      let token = first_token + at / DEPTH;
-      var value = vec4<f32>();
-      if (c < n_columns && token < step.n_tokens) { value = x[token * n_columns + c]; }
-      x_tile[at] = value;
-    }
+    x_tile[local] = x0;
+    x_tile[local + 64u] = x1;
+#ifdef WIDE
+    x_tile[local + 128u] = x2;
+    x_tile[local + 192u] = x3;
+#endif
     workgroupBarrier();
+    let next = column + DEPTH + own;
+    w = four_rows(first_row, other, next);
+    x0 = load_x(first_token + other, next);
+    x1 = load_x(first_token + other + 16u, next);
+#ifdef WIDE
+    x2 = load_x(first_token + other + 32u, next);
+    x3 = load_x(first_token + other + 48u, next);
+#endif
     for (var c = 0u; c < DEPTH; c += 1u) {
       let at = t * DEPTH + c;
-      let w = columns(c, r);
-      s0 = add(s0, w, x_tile[at]);
+      let q = columns(c, r);
+      s0 = add(s0, q, x_tile[at]);
 #ifdef WIDE
       let v = columns(c, r + 8u);
       u0 = add(u0, v, x_tile[at]);
 #endif
       // The same for the whole workgroup: a short tile costs only about the tokens that it has.
       if (n_tokens > 8u) {
-        s1 = add(s1, w, x_tile[at + 8u * DEPTH]);
-        s2 = add(s2, w, x_tile[at + 16u * DEPTH]);
-        s3 = add(s3, w, x_tile[at + 24u * DEPTH]);
+        s1 = add(s1, q, x_tile[at + 8u * DEPTH]);
+        s2 = add(s2, q, x_tile[at + 16u * DEPTH]);
+        s3 = add(s3, q, x_tile[at + 24u * DEPTH]);
 #ifdef WIDE
         u1 = add(u1, v, x_tile[at + 8u * DEPTH]);
         u2 = add(u2, v, x_tile[at + 16u * DEPTH]);
         u3 = add(u3, v, x_tile[at + 24u * DEPTH]);
       }
       if (n_tokens > 32u) {
-        s4 = add(s4, w, x_tile[at + 32u * DEPTH]);
+        s4 = add(s4, q, x_tile[at + 32u * DEPTH]);
         u4 = add(u4, v, x_tile[at + 32u * DEPTH]);
-        s5 = add(s5, w, x_tile[at + 40u * DEPTH]);
+        s5 = add(s5, q, x_tile[at + 40u * DEPTH]);
         u5 = add(u5, v, x_tile[at + 40u * DEPTH]);
-        s6 = add(s6, w, x_tile[at + 48u * DEPTH]);
+        s6 = add(s6, q, x_tile[at + 48u * DEPTH]);
         u6 = add(u6, v, x_tile[at + 48u * DEPTH]);
-        s7 = add(s7, w, x_tile[at + 56u * DEPTH]);
+        s7 = add(s7, q, x_tile[at + 56u * DEPTH]);
         u7 = add(u7, v, x_tile[at + 56u * DEPTH]);
 #endif
       }

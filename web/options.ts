@@ -31,7 +31,7 @@ export interface LoadOptions {
    * where the model forgets keys for good. Default: what the model was trained with.
    */
   context?: number;
-  /** Tokens of the prompt, 1 to 1024, that are read at once. Default: as many as pay on the device. */
+  /** Tokens of the prompt, 1 to 4096, that are read at once. Default: as many as pay on the device. */
   chunk?: number;
   /** Element type of the KV cache. Default `f16`: half the memory, keys and values rounded to 11 bits. */
   kv?: 'f16' | 'f32';
@@ -164,7 +164,7 @@ export interface Info {
 }
 
 /** Largest `chunk` and `inFlight`: the engine's (a test compares them with its source). */
-export const MOST_CHUNK = 1024;
+export const MOST_CHUNK = 4096;
 export const MOST_IN_FLIGHT = 16;
 
 const LOAD: Record<keyof LoadOptions, Check> = {

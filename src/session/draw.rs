@@ -25,7 +25,10 @@ pub const MAX_IN_FLIGHT: usize = gpu::MAX_REPLAYS;
 const _: () = assert!(2 * MAX_IN_FLIGHT - 1 <= MAX_REWIND, "a late stop takes back two batches less a token");
 
 /// A round trip may cost this part of a batch's time.
-const ROUND_TRIP_SHARE: f64 = 0.05;
+const ROUND_TRIP_SHARE: f64 = 0.01;
+
+/// Seconds that a batch may last, so that text does not come by fits and starts: a frame of a usual screen.
+const BATCH_SECONDS: f64 = 0.016;
 
 /// A token that takes longer is waited for with none queued behind it.
 const SLOW_TOKEN: Duration = Duration::from_millis(10);
@@ -86,7 +89,7 @@ impl Pace {
         self.last = Some(now);
         self.slow = one > SLOW_TOKEN;
         if !self.fixed {
-            let wanted = self.round_trip.as_secs_f64() / ROUND_TRIP_SHARE / one.as_secs_f64().max(1e-6);
+            let wanted = (self.round_trip.as_secs_f64() / ROUND_TRIP_SHARE).min(BATCH_SECONDS) / one.as_secs_f64().max(1e-6);
             // 1 where a round trip is a small share of a single token.
             self.target = (wanted as usize).clamp(1, MAX_IN_FLIGHT);
             self.n = self.target.min(2 * self.n);

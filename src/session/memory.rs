@@ -8,15 +8,17 @@ use crate::kernel::attention::PAGE;
 pub const DEFAULT_CHUNK: usize = 128;
 /// The same where logits of every position are asked for, which take a row of the vocabulary for each token.
 pub const DEFAULT_SCORES_CHUNK: usize = 256;
-/// Largest chunk. On an H200 more than this is not read faster by any model tried.
-pub const MAX_CHUNK: usize = 1024;
+/// Largest chunk that can be asked for.
+pub const MAX_CHUNK: usize = 4096;
+/// Largest chunk of a caller who names none.
+const MEASURED_CHUNK: usize = 1024;
 /// Bytes that the largest chunk may take between two dispatches, where the caller names none: WebGPU tells nobody what a device has, and
 /// more than weights of this size would be out of proportion on a small one.
 const SCRATCH_BYTES: usize = 256 << 20;
 
 /// Tokens of a prefill replay for which there is room on a GPU in hardware: `declare` gives the program of a chunk.
 pub(super) fn largest_chunk(declare: &dyn Fn(usize) -> Result<Program>) -> Result<usize> {
-    let mut chunk = MAX_CHUNK;
+    let mut chunk = MEASURED_CHUNK;
     while chunk > DEFAULT_CHUNK {
         let program = declare(chunk)?;
         let scratch_words: usize = liveness::plan(&program).slot_words.iter().sum();

@@ -37,7 +37,7 @@ test('bad load options are refused by name', () => {
     refuses(() => checkLoad('m', { prune }), /load: prune: expected 'off' or a number above 0, below 1, got/);
   }
   for (const overflow of ['drop', true, null]) refuses(() => checkLoad('m', { overflow }), /load: overflow: expected 'error' or 'slide'/);
-  for (const chunk of [0, 1025, 1.5, '64']) refuses(() => checkLoad('m', { chunk }), /load: chunk: expected a whole number from 1 to 1024/);
+  for (const chunk of [0, 4097, 1.5, '64']) refuses(() => checkLoad('m', { chunk }), /load: chunk: expected a whole number from 1 to 4096/);
   for (const baseline of [1, 'true', null]) refuses(() => checkLoad('m', { baseline }), /load: baseline: expected true or false/);
   refuses(() => checkLoad('m', { scores: 'yes' }), /scores: expected true or false/);
   refuses(() => checkLoad('m', { signal: {} }), /signal: expected an AbortSignal/);
@@ -78,7 +78,7 @@ test('ranges are those of the engine', async () => {
     const source = await readFile(new URL(`../../src/session/${file}`, import.meta.url), 'utf8');
     return Number(new RegExp(`const ${name}: usize = (\\d+);`).exec(source)?.[1]);
   };
-  assert.equal(MOST_CHUNK, await constant('load.rs', 'MAX_CHUNK'));
+  assert.equal(MOST_CHUNK, await constant('memory.rs', 'MAX_CHUNK'));
   assert.equal(MOST_IN_FLIGHT, await constant('draw.rs', 'MAX_IN_FLIGHT'));
 });
 
