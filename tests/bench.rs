@@ -142,10 +142,11 @@ fn bad_use_of_gates_is_named() {
     );
 }
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 25] = [
     "adapter",
     "backend",
     "bytes_per_token",
+    "chunk",
     "context",
     "copy_bytes",
     "copy_gb_s",
@@ -165,6 +166,8 @@ const KEYS: [&str; 22] = [
     "prefill_tokens_per_s",
     "quant",
     "shape",
+    "startup_check_ms",
+    "startup_tune_ms",
 ];
 
 /// The report of a run of a made-up model of two layers, whose keys are those above and `more`.
@@ -200,12 +203,14 @@ const UNPRUNED: [&str; 5] = [
 fn bench_reports_every_key_and_null_only_what_cannot_be_known() {
     let report = bench("cpu", &[], &[]);
     let floor = ["copy_bytes", "copy_gb_s", "dispatch_us", "floor_fraction", "floor_ms"];
-    assert_eq!(nulls(&report), [&floor[..], &["log_pruning_tolerance"]].concat());
+    let start_up = ["startup_check_ms", "startup_tune_ms"];
+    let without_pruning = [&floor[..], &["log_pruning_tolerance"], &start_up].concat();
+    assert_eq!(nulls(&report), without_pruning);
     assert_eq!((&report["in_flight"], &report["live_kv_fraction"]), (&Value::from(1), &Value::from(1.0)));
     let report = bench("cpu", &["decode_spread_one_in_flight", "decode_tokens_per_s_one_in_flight"], &["--compare", "inflight"]);
-    assert_eq!(nulls(&report), [&floor[..], &["log_pruning_tolerance"]].concat());
+    assert_eq!(nulls(&report), without_pruning);
     let report = bench("cpu", &UNPRUNED, &["--compare", "prune"]);
-    assert_eq!(nulls(&report), floor);
+    assert_eq!(nulls(&report), [&floor[..], &start_up].concat());
     assert!((report["log_pruning_tolerance"].as_f64().unwrap() + 10.0).abs() < 1e-9, "e^-10 where nothing else is said");
 }
 
@@ -237,4 +242,27 @@ fn on_a_gpu_the_floor_is_that_of_the_figures_beside_it() {
         number("bytes_per_token") / number("copy_gb_s") / 1e6 + number("dispatches_per_token") * number("dispatch_us") / 1e3;
     assert!((floor / number("floor_ms") - 1.0).abs() < 1e-9, "{floor} {}", number("floor_ms"));
     assert!((number("floor_ms") / number("decode_ms") / number("floor_fraction") - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn products_are_timed_in_every_way_there_is() {
+    assert_fails(2, &["quant", "--shape", "q8_0"], &["bench", "--quant", "q8_0", "--device", "cpu"]);
+    if !common::gpu_expected() {
+        return;
+    }
+    let arguments = ["bench", "--matmul", "64,96,40", "--quant", "q8_0", "--json"];
+    let report: Value = serde_json::from_str(&succeeds(&arguments).0).unwrap();
+    assert_eq!((&report["shape"], &report["quant"]), (&serde_json::json!([64, 96, 40]), &Value::from("Q8_0")));
+    let ways = report["ways"].as_array().unwrap();
+    assert!(ways[0]["way"].as_str().unwrap().starts_with("matmul [W_Q8_0"), "{report}");
+    assert!(ways.iter().all(|way| way["us"].as_f64().unwrap() > 0.0 && way["tflop_s"].as_f64().unwrap() > 0.0), "{report}");
+    for (named, shape, quant) in [
+        (["matmul", "three numbers"], "64,96", "q4_0"),
+        (["matmul", "0"], "64,0,1", "q4_0"),
+        (["matmul", "whole 32"], "64,80,1", "q4_0"),
+        (["matmul", "128 MiB"], "8192,8192,8192", "f32"),
+        (["quant", "Q4_0"], "64,64,64", "q9_9"),
+    ] {
+        assert_fails(2, &named, &["bench", "--matmul", shape, "--quant", quant]);
+    }
 }
