@@ -123,7 +123,7 @@ fn penalise() {
     if (id >= params.vocab) { continue; }
     var counts = true;
     if (few) {
-      for (var before = 0u; before < i; before += 1u) { counts = counts && list_id[before] != id; }
+      for (var before = 0u; before < i; before += 1u) { counts = counts & (list_id[before] != id); }
     } else {
       counts = atomicLoad(&marks[id]) == i;
     }
@@ -274,7 +274,9 @@ fn narrow(stage: u32, level: u32) {
 fn list_window(least: u32) {
   if (lane == 0u) { atomicStore(&n_listed, 0u); }
   workgroupBarrier();
-  for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
+  // An invocation whose best is none of them need not look at the others.
+  let end = select(params.vocab, 0u, tops[lane] < least);
+  for (var first = lane; first < end; first += 4u * AHEAD * WG) {
     var ahead: array<vec4<u32>, AHEAD>;
     for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG, 0u); }
     for (var n = 0u; n < AHEAD; n += 1u) {
