@@ -13,6 +13,7 @@ mod memory;
 pub mod model;
 pub mod pages;
 pub mod sampler;
+pub mod snapshot;
 pub mod trace;
 
 pub use crate::model::Gates;

@@ -25,6 +25,8 @@ pub(super) struct Graphs {
 pub struct Model {
     pub(super) file: String,
     pub(super) matrix_types: String,
+    /// Of configuration and weights: [`super::snapshot`].
+    pub(super) fingerprint: u64,
     pub(super) config: Config,
     pub(super) tokenizer: Option<Tokenizer>,
     pub(super) device: Device,
