@@ -154,6 +154,11 @@ impl Model {
         self.config.vocab
     }
 
+    /// Whether [`Model::score`] can be called.
+    pub fn has_scores(&self) -> bool {
+        self.graphs.score.is_some()
+    }
+
     /// Bytes on the device: weights, KV pages, scratch.
     pub fn bytes(&self) -> u64 {
         self.device.bytes()
