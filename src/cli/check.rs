@@ -4,9 +4,8 @@ use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
 use super::{DeviceArgument, baseline};
 use clap::Args;
 use kitfox::gpu::{AdapterPick, Gpu};
-use kitfox::graph::compare::check_fast;
 use kitfox::kernel::KERNELS;
-use kitfox::session::check::{Checked, check};
+use kitfox::session::check::{Checked, check, check_kernel_on_cpu};
 use kitfox::{Error, Result};
 
 #[derive(Args)]
@@ -48,18 +47,8 @@ fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
     Ok((format!("{} ({})", gpu.info().name, gpu.features()), checked?))
 }
 
-/// Kernels without fast code run as their twins, which is nothing to compare.
 fn check_cpu() -> Vec<Checked> {
-    let with_fast = KERNELS.iter().filter(|kernel| kernel.fast.is_some());
-    let cases = with_fast.flat_map(|kernel| (kernel.cases)().into_iter().map(move |case| (kernel, case)));
-    cases
-        .map(|(kernel, case)| Checked {
-            kernel: kernel.name,
-            variant: None,
-            outcome: Ok(check_fast(kernel, &case)),
-            case: case.name,
-        })
-        .collect()
+    KERNELS.iter().flat_map(|kernel| check_kernel_on_cpu(kernel)).collect()
 }
 
 /// One line a kernel and one for its alternatives, with the worst deviations, and every failure under it.

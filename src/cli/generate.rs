@@ -1,13 +1,15 @@
 //! `kitfox generate`: a prompt's continuation, streamed to stdout; statistics go to stderr.
 
+use super::new_file::NewFile;
 use super::output::{Done, print, print_json, say, tokens_bar};
-use super::{KvArgument, ModelArguments, source};
+use super::{KvArgument, ModelArguments, session_file, source};
 use clap::Args;
 use kitfox::session::{FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions};
 use kitfox::{Error, Result};
 use serde_json::json;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// How `kitfox` alone begins its story.
@@ -38,6 +40,9 @@ pub struct Arguments {
     /// Go on after the end-of-text token
     #[arg(long)]
     ignore_eos: bool,
+    /// Go on with the session in FILE, if there is one, and keep it there with prompt and answer
+    #[arg(long, value_name = "FILE")]
+    session: Option<PathBuf>,
     /// Print the prompt too
     #[arg(long)]
     echo: bool,
@@ -101,9 +106,17 @@ pub fn run(arguments: Arguments) -> Done {
         ..GenerateOptions::default()
     };
     options.check()?;
+    let seed = options.sampler.seed;
+    let inputs: Vec<&Path> = arguments.model.model.iter().map(PathBuf::as_path).collect();
+    let session = arguments.session.as_deref().map(|path| NewFile::new(path, &inputs)).transpose()?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("generate"), load)?;
-    generate(&mut model, &prompt, options, arguments.echo, arguments.json)
+    let generation = match &arguments.session {
+        Some(path) => session_file::begin(&mut model, path, &prompt, options)?,
+        None => Generation::new(&model, &prompt, options)?,
+    };
+    let (echo, json) = (arguments.echo.then_some(&prompt[..]), arguments.json);
+    generate(&mut model, generation, seed, echo, json, session.as_ref())
 }
 
 /// `kitfox` alone: a story by the demo model.
@@ -111,7 +124,9 @@ pub fn story() -> Done {
     let sampler = SamplerOptions { seed: random_seed(), ..SamplerOptions::default() };
     let options = GenerateOptions { max_tokens: STORY_TOKENS, sampler, ..GenerateOptions::default() };
     let mut model = source::load(&ModelArguments::default(), Some("generate"), LoadOptions::default())?;
-    generate(&mut model, OPENING, options, true, false)
+    let seed = options.sampler.seed;
+    let generation = Generation::new(&model, OPENING, options)?;
+    generate(&mut model, generation, seed, Some(OPENING), false, None)
 }
 
 /// The prompt; `-` stands for stdin.
@@ -137,12 +152,18 @@ struct Times {
     decode: f64,
 }
 
-fn generate(model: &mut Model, prompt: &str, options: GenerateOptions, echo: bool, json: bool) -> Done {
-    let seed = options.sampler.seed;
-    let mut generation = Generation::new(model, prompt, options)?;
+/// `echo` is printed first.
+fn generate(
+    model: &mut Model,
+    mut generation: Generation,
+    seed: u64,
+    echo: Option<&str>,
+    json: bool,
+    session: Option<&NewFile<'_>>,
+) -> Done {
     source::say_note(model);
     let mut text = String::new();
-    if echo {
+    if let Some(prompt) = echo {
         text += prompt;
         if !json {
             print(prompt)?;
@@ -160,6 +181,9 @@ fn generate(model: &mut Model, prompt: &str, options: GenerateOptions, echo: boo
     let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
     if !json && io::stdout().is_terminal() {
         print("\n")?;
+    }
+    if let Some(file) = session {
+        session_file::keep(model, file, &generation)?;
     }
     let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
     report(&generation, model, &times, seed, kv);

@@ -13,6 +13,7 @@ mod logits;
 mod new_file;
 mod output;
 mod perplexity;
+mod session_file;
 mod source;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -7,6 +7,7 @@ use super::output::{Done, file_error, print_json, print_line, tokens_bar};
 use super::{KvArgument, ModelArguments, source};
 use clap::Args;
 use kitfox::session::generate::check_ids;
+use kitfox::session::score::nll;
 use kitfox::session::{LoadOptions, Model};
 use kitfox::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -85,14 +86,4 @@ fn total_nll(model: &mut Model, ids: &[u32]) -> Result<f64> {
     }
     bar.finish_and_clear();
     Ok(sum)
-}
-
-/// -log softmax(row)[target] in nats. `row`: [V], the logits of a token; `target` < V.
-pub fn nll(row: &[f32], target: u32) -> Result<f64> {
-    if let Some(logit) = row.iter().find(|logit| !logit.is_finite()) {
-        return Err(Error::NotFinite { place: "a logit".into(), got: logit.to_string() });
-    }
-    let best = f64::from(row.iter().copied().fold(f32::MIN, f32::max));
-    let total: f64 = row.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
-    Ok(total.ln() + best - f64::from(row[target as usize]))
 }

@@ -215,6 +215,40 @@ impl Ledger {
         Ok(self.table[first..].to_vec())
     }
 
+    /// Columns of each head, `[L, kv heads]`, that a sequence of `n_tokens` from elsewhere can do without: its first live pages are `live`.
+    pub fn not_needed(n_tokens: usize, live: &[u32]) -> Vec<usize> {
+        live.iter().map(|live| (*live as usize).min(may_go(n_tokens))).collect()
+    }
+
+    /// Takes over a sequence of `n_tokens` whose heads need their columns from `first` `[L, kv heads]` on, in the place of its own: the words
+    /// of the whole table, 0 where no page is.
+    ///
+    /// # Errors
+    /// [`Short`], and nothing is changed, when a layer has too few pages.
+    pub fn adopt(&mut self, n_tokens: usize, first: Vec<usize>) -> Result<Vec<u32>, Short> {
+        let columns = n_tokens.div_ceil(PAGE);
+        for first in first.chunks_exact(self.n_heads) {
+            let needed = first.iter().map(|first| columns - first).sum();
+            if needed > self.pages_per_layer {
+                return Err(Short { needed, free: self.pages_per_layer });
+            }
+        }
+        self.reset();
+        for column in 0..columns {
+            for (ix, first) in first.iter().enumerate() {
+                let id = if column < *first { None } else { self.free[ix / self.n_heads].pop() };
+                self.table.push(id.unwrap_or(GONE));
+            }
+        }
+        self.kept = first;
+        Ok(self.table.iter().map(|id| if *id == GONE { 0 } else { *id }).collect())
+    }
+
+    /// The page of a column and head, `[L, kv heads]`, that was not handed back.
+    pub fn page(&self, column: usize, ix: usize) -> usize {
+        self.table[column * self.kept.len() + ix] as usize
+    }
+
     /// Takes away a layer's oldest pages, the lower heads' first, until `needed` are free.
     fn slide_layer(&mut self, layer: usize, needed: usize) {
         let heads = layer * self.n_heads..(layer + 1) * self.n_heads;

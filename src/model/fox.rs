@@ -165,6 +165,11 @@ impl Fox {
         self.layers.iter().map(|layer| layer.lam_pages)
     }
 
+    /// The pools of each layer.
+    pub fn pools(&self) -> impl Iterator<Item = Kv> + use<'_> {
+        self.layers.iter().map(|layer| self.kv(layer))
+    }
+
     /// Where τ of each layer's heads goes in [`Fox::vectors`], if pages die.
     pub fn taus_at(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.layers.iter().filter_map(|layer| layer.prune.map(|prune| prune.tau))

@@ -267,6 +267,44 @@ impl Pages {
         }
     }
 
+    /// First column of each head, `[L, kv heads]`, that the tokens behind `n_tokens` of a sequence look at; `live`: its first live pages, where
+    /// pages die.
+    pub fn first_needed(&self, n_tokens: usize, live: &[u32]) -> Vec<usize> {
+        if self.evicts() {
+            return Ledger::not_needed(n_tokens, live);
+        }
+        // Λ goes on from that of the last token, also where the window of the next begins behind it.
+        let last = n_tokens.saturating_sub(1) / PAGE;
+        let first = self.window.map_or(0, |window| ((n_tokens + 1).saturating_sub(window) / PAGE).min(last));
+        vec![first; self.heads()]
+    }
+
+    /// The page of a column and head, `[L, kv heads]`, in its layer's pools.
+    pub fn page(&self, column: usize, ix: usize) -> usize {
+        match &self.ledger {
+            Some(ledger) => ledger.page(column, ix),
+            None => column % self.n_held * self.n_kv_heads + ix % self.n_kv_heads,
+        }
+    }
+
+    /// Takes over a sequence of `n_tokens` whose heads need their columns from `first` ([`Pages::first_needed`]) on, in the place of its own:
+    /// the page table from its first word on. The caller fills the pages, and the shift rows and first live pages where
+    /// [`Pages::shift_slot`] and [`Pages::live_at`] say.
+    ///
+    /// # Errors
+    /// [`Short`] when more pages are needed than the pools hold. Nothing is changed then.
+    pub fn adopt(&mut self, n_tokens: usize, first: Vec<usize>) -> Result<Vec<u32>, Short> {
+        let columns = n_tokens.div_ceil(PAGE);
+        assert!(columns <= self.max_pages, "the caller checks the context before it adopts");
+        let table = match &mut self.ledger {
+            Some(ledger) => ledger.adopt(n_tokens, first)?,
+            None => self.in_turn(0..columns),
+        };
+        (self.n_columns, self.n_tokens, self.shift_slot, self.n_single) = (columns, n_tokens, 0, 0);
+        self.marks.clear();
+        Ok(table)
+    }
+
     /// Pages that sliding took away, `[L, kv heads]`.
     pub fn taken(&self) -> &[u32] {
         self.ledger.as_ref().map_or(&[], Ledger::taken)

@@ -1,8 +1,9 @@
-//! The self-test: every kernel on this adapter against its twin, on the kernels' own cases.
+//! The self-test: every kernel on this adapter, or the CPU's fast code of it, against its twin, on the kernels' own cases.
 
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, harness};
-use crate::graph::compare::Deviation;
+use crate::graph::compare::{Deviation, check_fast};
+use crate::graph::{Case, Kernel};
 use crate::kernel::KERNELS;
 
 /// What one case gave.
@@ -33,24 +34,42 @@ impl Checked {
 pub async fn check(gpu: &Gpu, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
     let mut all = Vec::new();
     for kernel in KERNELS {
-        let cases = (kernel.cases)();
-        let recorded = cases.iter().map(|case| (case, None));
-        let others = cases
-            .iter()
-            .flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, Some(way))));
-        for (case, way) in recorded.chain(others) {
-            let outcome = match &way {
-                None => harness::check_case(gpu, kernel, case).await,
-                Some(way) => harness::check_alternative(gpu, kernel, case, way).await,
-            };
-            if let Err(Error::DeviceLost(why)) = outcome {
-                return Err(Error::DeviceLost(format!("{}, case {}: {why}", kernel.name, case.name)));
-            }
-            let variant = way.map(|(alternative, _)| alternative.label());
-            let checked = Checked { kernel: kernel.name, case: case.name.clone(), variant, outcome };
-            seen(&checked);
-            all.push(checked);
-        }
+        all.extend(check_kernel(gpu, kernel, seen).await?);
     }
     Ok(all)
+}
+
+/// The same of one kernel.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_kernel(gpu: &Gpu, kernel: &'static Kernel, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
+    let mut all = Vec::new();
+    let cases = (kernel.cases)();
+    let recorded = cases.iter().map(|case| (case, None));
+    let others = cases
+        .iter()
+        .flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, Some(way))));
+    for (case, way) in recorded.chain(others) {
+        let outcome = match &way {
+            None => harness::check_case(gpu, kernel, case).await,
+            Some(way) => harness::check_alternative(gpu, kernel, case, way).await,
+        };
+        if let Err(Error::DeviceLost(why)) = outcome {
+            return Err(Error::DeviceLost(format!("{}, case {}: {why}", kernel.name, case.name)));
+        }
+        let variant = way.map(|(alternative, _)| alternative.label());
+        let checked = Checked { kernel: kernel.name, case: case.name.clone(), variant, outcome };
+        seen(&checked);
+        all.push(checked);
+    }
+    Ok(all)
+}
+
+/// The CPU's fast code of one kernel. One without it runs as its twin, which is nothing to compare.
+pub fn check_kernel_on_cpu(kernel: &'static Kernel) -> Vec<Checked> {
+    let cases = if kernel.fast.is_some() { (kernel.cases)() } else { Vec::new() };
+    let checked =
+        |case: Case| Checked { kernel: kernel.name, variant: None, outcome: Ok(check_fast(kernel, &case)), case: case.name };
+    cases.into_iter().map(checked).collect()
 }

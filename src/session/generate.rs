@@ -101,31 +101,39 @@ impl Generation {
     /// [`Error::Argument`] for an empty prompt or an option out of its range, [`Error::NoTokenizer`], [`Error::Tokenizer`], and
     /// [`Error::ContextFull`] when prompt and one token do not fit.
     pub fn new(model: &Model, prompt: &str, options: GenerateOptions) -> Result<Self> {
-        check_in_flight(options.in_flight)?;
-        let sampler = Sampler::new(options.sampler.clone())?;
-        let text = TextStream::new(&options.stop)?;
+        options.check()?;
         let mut ids = Vec::from_iter(model.bos());
         let text_ids = model.tokenizer(ACTION)?.encode(prompt)?;
         if text_ids.is_empty() {
             return Err(Error::argument("prompt", "text of at least one token", "an empty text"));
         }
         ids.extend(text_ids);
+        Self::of(model, ids, (0, 0), options)
+    }
+
+    /// What follows `ids`, of which the model holds the first, all but one at most.
+    ///
+    /// # Errors
+    /// As [`Generation::new`]; [`Error::Argument`] when the model holds something else.
+    pub fn behind(model: &Model, ids: Vec<u32>, options: GenerateOptions) -> Result<Self> {
+        let n_fed = model.pos();
+        if n_fed >= ids.len() || model.history() != &ids[..n_fed] {
+            let expected = format!("at least one token more than the {n_fed} that the model holds, and those in front");
+            return Err(Error::argument("ids", expected, format!("{} tokens", ids.len())));
+        }
+        Self::of(model, ids, (n_fed, model.sequence()), options)
+    }
+
+    fn of(model: &Model, ids: Vec<u32>, (n_fed, sequence): (usize, u64), options: GenerateOptions) -> Result<Self> {
+        check_in_flight(options.in_flight)?;
+        let sampler = Sampler::new(options.sampler.clone())?;
+        let text = TextStream::new(&options.stop)?;
+        model.tokenizer(ACTION)?;
         check_ids("prompt", &ids, model.vocab())?;
         if ids.len() >= model.positions() {
             return Err(Error::ContextFull { needed: ids.len() + 1, available: model.positions() });
         }
-        Ok(Self {
-            options,
-            n_prompt: ids.len(),
-            ids,
-            n_fed: 0,
-            sequence: 0,
-            logits: None,
-            sampler,
-            turn: None,
-            text,
-            finish: None,
-        })
+        Ok(Self { options, n_prompt: ids.len(), ids, n_fed, sequence, logits: None, sampler, turn: None, text, finish: None })
     }
 
     /// Runs one chunk of the prompt. Returns how many of its tokens are done, and how many there are.

@@ -13,6 +13,9 @@ mod memory;
 pub mod model;
 pub mod pages;
 pub mod sampler;
+pub mod score;
+pub mod sequences;
+pub mod snapshot;
 pub mod trace;
 
 pub use crate::model::Gates;
@@ -24,3 +27,5 @@ pub use load::{KvType, LoadOptions, Progress};
 pub use model::Model;
 pub use pages::Pruning;
 pub use sampler::{Sampler, SamplerOptions};
+pub use score::Scoring;
+pub use sequences::Sequences;

@@ -25,6 +25,8 @@ pub(super) struct Graphs {
 pub struct Model {
     pub(super) file: String,
     pub(super) matrix_types: String,
+    /// Of configuration and weights: [`super::snapshot`].
+    pub(super) fingerprint: u64,
     pub(super) config: Config,
     pub(super) tokenizer: Option<Tokenizer>,
     pub(super) device: Device,
@@ -150,6 +152,11 @@ impl Model {
     /// Tokens in the vocabulary.
     pub fn vocab(&self) -> usize {
         self.config.vocab
+    }
+
+    /// Whether [`Model::score`] can be called.
+    pub fn has_scores(&self) -> bool {
+        self.graphs.score.is_some()
     }
 
     /// Bytes on the device: weights, KV pages, scratch.

@@ -73,6 +73,28 @@ impl Model {
         Ok(live.into_iter().map(|first| n.div_ceil(PAGE) - first as usize).sum())
     }
 
+    /// The first live pages `[L, kv heads]` as of the last token, those that slid away counted as dead; zeros where no page dies.
+    pub(super) async fn first_live(&mut self) -> Result<Vec<u32>> {
+        let (at, words) = self.pages.live_at();
+        if !self.pages.evicts() || self.pages.n_tokens() == 0 {
+            return Ok(vec![0; words]);
+        }
+        let live = self.device.read_words(self.network.page_table(), at, words).await?;
+        Ok(live.into_iter().zip(self.pages.taken()).map(|(live, taken)| live.max(*taken)).collect())
+    }
+
+    /// A sequence of `n_tokens` from elsewhere has taken the place of the one before: nothing that was seen is of it.
+    pub(super) fn begin_at(&mut self, n_tokens: usize) {
+        let seen = std::mem::take(&mut self.sightings);
+        if let Device::Gpu(gpu) = &self.device {
+            seen.under_way.into_iter().for_each(|(_, read)| gpu.abandon_read(read));
+        }
+        self.sightings.n_pages = n_tokens / PAGE;
+        self.marks.clear();
+        self.history.clear();
+        self.sequence += 1;
+    }
+
     /// Live pages as a part of those that the tokens held fill (of a sliding window's, with one); 1 of none.
     ///
     /// # Errors

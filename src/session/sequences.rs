@@ -1,0 +1,216 @@
+//! Several sequences over one model. The model holds one at a time; the others wait as saved bytes ([`Model::save`]). So a turn of
+//! another costs a copy of the keys and values that are live in the one that leaves, and one of those of the one that comes; turns of
+//! the same cost nothing.
+//!
+//! A sequence is the list of its ids. The model holds the first of them, all but the last at most: the logits after an id come from reading
+//! it. What the model has read beyond (a longer answer, tokens that were taken back) is taken back when its turn comes.
+
+use super::Model;
+use super::generate::{GenerateOptions, Generation, check_ids};
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The sequences of one model, by number.
+#[derive(Default)]
+pub struct Sequences {
+    all: BTreeMap<u32, Sequence>,
+    /// Whose turn it is: the one that the model holds.
+    current: Option<u32>,
+    n_opened: u32,
+}
+
+#[derive(Clone, Default)]
+struct Sequence {
+    ids: Vec<u32>,
+    /// What the model had read of it, while another has its turn; nothing if that is nothing.
+    away: Option<Vec<u8>>,
+}
+
+impl Sequences {
+    /// A new one, empty: its number.
+    pub fn open(&mut self) -> u32 {
+        self.hold(Sequence::default())
+    }
+
+    fn hold(&mut self, sequence: Sequence) -> u32 {
+        self.n_opened += 1;
+        self.all.insert(self.n_opened, sequence);
+        self.n_opened
+    }
+
+    /// Ends one.
+    pub fn close(&mut self, number: u32) {
+        self.all.remove(&number);
+        self.current = self.current.filter(|current| *current != number);
+    }
+
+    /// Its ids, read or not.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there is no such sequence.
+    pub fn ids(&self, number: u32) -> Result<&[u32]> {
+        self.all.get(&number).map(|sequence| &sequence.ids[..]).ok_or_else(|| unknown(number))
+    }
+
+    fn get(&mut self, number: u32) -> Result<&mut Sequence> {
+        self.all.get_mut(&number).ok_or_else(|| unknown(number))
+    }
+
+    /// Bytes of those that are away.
+    pub fn bytes_away(&self) -> usize {
+        self.all.values().filter_map(|sequence| sequence.away.as_ref()).map(Vec::len).sum()
+    }
+
+    /// Makes the model free for something else: the sequence that it holds is saved.
+    ///
+    /// # Errors
+    /// Those of [`Model::save`].
+    pub async fn leave(&mut self, model: &mut Model) -> Result<()> {
+        let Some(number) = self.current else { return Ok(()) };
+        let bytes = self.bytes_of_current(model).await?;
+        self.get(number)?.away = bytes;
+        self.current = None;
+        Ok(())
+    }
+
+    async fn bytes_of_current(&mut self, model: &mut Model) -> Result<Option<Vec<u8>>> {
+        let Some(number) = self.current else { return Ok(None) };
+        let ids = self.ids(number)?;
+        align(model, ids).await?;
+        let pending = ids[model.pos()..].to_vec();
+        Ok(if model.pos() == 0 { None } else { Some(model.save(&pending).await?) })
+    }
+
+    /// Gives one its turn: the model holds what it has read of it.
+    ///
+    /// # Errors
+    /// Those of [`Model::save`] and [`Model::restore`]; [`Error::Argument`] when there is no such sequence.
+    pub async fn enter(&mut self, model: &mut Model, number: u32) -> Result<()> {
+        self.ids(number)?;
+        if self.current != Some(number) {
+            self.leave(model).await?;
+            match &self.get(number)?.away {
+                Some(bytes) => drop(model.restore(bytes).await?),
+                None => model.reset(),
+            }
+            self.get(number)?.away = None;
+            self.current = Some(number);
+        }
+        align(model, self.ids(number)?).await
+    }
+
+    /// Puts ids behind one; [`Sequences::read`] reads them.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for an id outside the vocabulary, [`Error::ContextFull`]: the sequence is as before then.
+    pub fn append(&mut self, model: &Model, number: u32, ids: &[u32]) -> Result<()> {
+        check_ids("ids", ids, model.vocab())?;
+        let sequence = self.get(number)?;
+        let needed = sequence.ids.len() + ids.len();
+        if needed > model.positions() {
+            return Err(Error::ContextFull { needed, available: model.positions() });
+        }
+        sequence.ids.extend(ids);
+        Ok(())
+    }
+
+    /// Reads a chunk of what is not read yet, all but the last id. Returns how many ids are read (or need not be), and how many there are.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub async fn read(&mut self, model: &mut Model, number: u32) -> Result<(usize, usize)> {
+        self.enter(model, number).await?;
+        let ids = self.ids(number)?;
+        let (pos, end) = (model.pos(), ids.len().saturating_sub(1));
+        if pos < end {
+            let n = model.next_chunk(end - pos).await?;
+            model.prefill(&ids[pos..pos + n], false).await?;
+        }
+        let done = if model.pos() >= end { ids.len() } else { model.pos() };
+        Ok((done, ids.len()))
+    }
+
+    /// Goes back to the first `n` ids.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there are fewer.
+    pub fn rewind(&mut self, number: u32, n: usize) -> Result<()> {
+        let ids = &mut self.get(number)?.ids;
+        if n > ids.len() {
+            return Err(Error::argument("mark", format!("at most {}, the tokens there are", ids.len()), n));
+        }
+        ids.truncate(n);
+        Ok(())
+    }
+
+    /// Keeps what makes the way back to here short, as long as the sequence keeps its turn ([`Model::mark`]); its length.
+    ///
+    /// # Errors
+    /// Those of the model.
+    pub async fn mark(&mut self, model: &mut Model, number: u32) -> Result<usize> {
+        self.enter(model, number).await?;
+        model.mark().await?;
+        Ok(self.ids(number)?.len())
+    }
+
+    /// Another that begins as this one is: its number.
+    ///
+    /// # Errors
+    /// Those of [`Model::save`].
+    pub async fn fork(&mut self, model: &mut Model, number: u32) -> Result<u32> {
+        let mut fork = self.get(number)?.clone();
+        if self.current == Some(number) {
+            fork.away = self.bytes_of_current(model).await?;
+        }
+        Ok(self.hold(fork))
+    }
+
+    /// One as bytes, for [`Sequences::restore`] here or elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`Model::save`] and [`Model::restore`].
+    pub async fn save(&mut self, model: &mut Model, number: u32) -> Result<Vec<u8>> {
+        self.enter(model, number).await?;
+        let pending = self.ids(number)?[model.pos()..].to_vec();
+        model.save(&pending).await
+    }
+
+    /// Puts saved bytes in the place of one.
+    ///
+    /// # Errors
+    /// Those of [`Model::restore`]: the sequence is as before then.
+    pub async fn restore(&mut self, model: &mut Model, number: u32, bytes: &[u8]) -> Result<()> {
+        self.ids(number)?;
+        if self.current != Some(number) {
+            self.leave(model).await?;
+        }
+        let pending = model.restore(bytes).await?;
+        let ids = [model.history(), &pending].concat();
+        *self.get(number)? = Sequence { ids, away: None };
+        self.current = Some(number);
+        Ok(())
+    }
+
+    /// Begins an answer to one; what it generates is put behind by [`Sequences::append`].
+    ///
+    /// # Errors
+    /// As [`Generation::behind`], and those of the model.
+    pub async fn generate(&mut self, model: &mut Model, number: u32, options: GenerateOptions) -> Result<Generation> {
+        self.enter(model, number).await?;
+        let ids = self.ids(number)?.to_vec();
+        if !ids.is_empty() && model.pos() == ids.len() {
+            model.rewind_to(ids.len() - 1).await?;
+        }
+        Generation::behind(model, ids, options)
+    }
+}
+
+/// Takes back what the model has read beyond the ids.
+async fn align(model: &mut Model, ids: &[u32]) -> Result<()> {
+    let common = model.history().iter().zip(ids).take_while(|(a, b)| a == b).count();
+    if common < model.pos() { model.rewind_to(common).await } else { Ok(()) }
+}
+
+fn unknown(number: u32) -> Error {
+    Error::argument("session", "one that is not disposed", number)
+}
