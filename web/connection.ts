@@ -36,7 +36,7 @@ export class Connection<I> {
   /** Loads it; on any failure the worker is ended. */
   async load(
     message: LoadMessage | LoadLayerMessage,
-    { onProgress, signal }: Pick<LoadOptions, 'onProgress' | 'signal'>,
+    { onProgress, onEvent, signal }: Pick<LoadOptions, 'onProgress' | 'onEvent' | 'signal'>,
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {
     let stop = (): void => undefined;
@@ -46,14 +46,17 @@ export class Connection<I> {
         signal?.addEventListener('abort', stop);
         this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => {
           try {
-            if (data.type === 'progress') onProgress?.({ doneBytes: data.doneBytes, totalBytes: data.totalBytes });
+            if (data.type === 'progress') {
+              const { type, ...progress } = data;
+              onProgress?.(progress);
+            } else if (data.type === 'event') onEvent?.(data.event);
             else if (data.type === 'failed' || data.type === 'crashed') reject(new KitfoxError(data.error.code, data.error.message));
             else if (data.type === 'ready') {
               this.#info = data.info;
               resolve();
             }
           } catch (thrown) {
-            reject(thrown); // by the caller's own onProgress
+            reject(thrown); // by the caller's own onProgress or onEvent
           }
         };
         this.#worker.onerror = (event) => {

@@ -11,9 +11,12 @@
  */
 
 import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
+import { evict, list, type CachedFile } from './cache.js';
+import { checkValue, location } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
 import { Generation } from './generation.js';
+import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
 import { checkGenerate, checkLoad, checkLogits, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
@@ -22,6 +25,9 @@ export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
+export type { CachedFile } from './cache.js';
+export type { CacheChoice, LoadEvent, LoadPart, LoadPhase, LoadProgress, LoadSource } from './loading.js';
+export type { Manifest } from './manifest.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
   DeviceChoice,
@@ -29,7 +35,6 @@ export type {
   GenerateOptions,
   Info,
   LoadOptions,
-  LoadProgress,
   LogitsOptions,
   PrefillProgress,
   Summary,
@@ -43,21 +48,41 @@ export class Kitfox {
     this.#connection = connection;
   }
 
-  /** Loads a GGUF model. Nothing is left behind when it fails or is aborted: load again. */
-  static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
-    checkLoad(url, options);
-    if (options.signal?.aborted === true) throw aborted(options.signal);
-    const { onProgress, signal, wasmUrl, workerUrl, ...engine } = given(options);
+  /**
+   * Loads a GGUF model: from a URL, a `File` or `Blob`, its bytes, or a list of its parts. A file of a server is kept on the user's
+   * machine (`cache`) and then loads without the network. When a load fails or is aborted the next one goes on where it ended.
+   */
+  static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
+    checkLoad(source, options);
+    const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
+    const parts = sent(source, manifest, absolute);
+    if (signal?.aborted === true) throw aborted(signal);
+    // A browser that refuses keeps the files all the same, as long as it has room.
+    if (persist === true) await globalThis.navigator?.storage?.persist?.().catch(() => false);
     const message = {
       type: 'load',
-      url: absolute('url', url),
+      parts,
       device: 'auto',
+      cache: 'auto',
       ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
       ...engine,
     } as const;
     const connection = new Connection<Info>('model', startWorker(workerUrl));
     await connection.load(message, options);
     return new Kitfox(connection);
+  }
+
+  /** The model files that are kept on the user's machine for this origin. */
+  static async cached(): Promise<CachedFile[]> {
+    return list();
+  }
+
+  /** Removes a file from there, after a transfer of it that is under way; false when there was none. */
+  static async evict(url: string | URL): Promise<boolean> {
+    checkValue('evict', 'url', url, location);
+    const address = new URL(absolute('url', url));
+    address.hash = '';
+    return evict(address.href);
   }
 
   /** What is known of the model; the byte counts are those after the last call. */

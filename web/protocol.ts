@@ -7,6 +7,7 @@
 import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
+import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
 import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
 
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
@@ -25,9 +26,12 @@ export interface EngineOptions {
 }
 
 /** Loads the model: once, first. URLs are absolute: a worker has another base than its page. */
-export interface LoadMessage extends Omit<LoadOptions, 'onProgress' | 'signal' | 'wasmUrl' | 'workerUrl'> {
+export interface LoadMessage extends Omit<LoadOptions, keyof TransferOptions | 'signal' | 'wasmUrl' | 'workerUrl'> {
   type: 'load';
-  url: string;
+  parts: readonly SentPart[];
+  cache: CacheChoice;
+  revalidate?: boolean;
+  retries?: number;
   wasmUrl?: string;
   device: DeviceChoice;
 }
@@ -62,7 +66,8 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
  * `values` and `computed`, a measurement `measured` and `report`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo> =
-  | { type: 'progress'; doneBytes: number; totalBytes: number }
+  | ({ type: 'progress' } & LoadProgress)
+  | { type: 'event'; event: LoadEvent }
   | { type: 'ready'; info: I }
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }

@@ -8,6 +8,7 @@
 
 import { KitfoxError, aborted, toWire } from './errors.js';
 import type { LayerInfo } from './layer-options.js';
+import type { LoadEvent, LoadProgress } from './loading.js';
 import type { Info } from './options.js';
 import type { Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
 
@@ -27,10 +28,16 @@ export interface Talk {
   say(message: ToPage, transfer?: ArrayBuffer[]): void;
 }
 
+/** What a load has to say to the page. */
+export interface Tell {
+  onProgress(progress: LoadProgress): void;
+  onEvent(event: LoadEvent): void;
+}
+
 /** What the worker gives to the loop. */
 export interface Host {
   /** Loads what the message names. */
-  load(message: LoadMessage | LoadLayerMessage, onProgress: (doneBytes: number, totalBytes: number) => void): Promise<Held>;
+  load(message: LoadMessage | LoadLayerMessage, tell: Tell): Promise<Held>;
   /** Rejects when the engine panics: its own promises may never settle then. */
   crash: Promise<never>;
 }
@@ -74,8 +81,8 @@ export function serve(port: Port, host: Host): void {
 
   async function load(message: LoadMessage | LoadLayerMessage): Promise<void> {
     try {
-      const progress = (doneBytes: number, totalBytes: number): void => say({ type: 'progress', doneBytes, totalBytes });
-      held = await Promise.race([host.load(message, progress), host.crash]);
+      const tell: Tell = { onProgress: (progress) => say({ type: 'progress', ...progress }), onEvent: (event) => say({ type: 'event', event }) };
+      held = await Promise.race([host.load(message, tell), host.crash]);
       say({ type: 'ready', info: held.info() });
     } catch (thrown) {
       if (!dead) say({ type: 'failed', error: toWire(thrown) });

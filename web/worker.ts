@@ -1,13 +1,13 @@
 /** The dedicated worker: joins the wasm engine, the download and the page's messages. */
 
-import init, { Engine, Layer, onPanic, type LayerOptions as WasmLayerOptions, type OnProgress, type Read } from './wasm/kitfox.js';
+import init, { Engine, Layer, onPanic, type LayerOptions as WasmLayerOptions } from './wasm/kitfox.js';
 import { holdLayer, holdModel } from './answers.js';
 import { chooseDevice, type Gpu } from './device.js';
-import { Download } from './download.js';
 import { KitfoxError } from './errors.js';
 import type { DeviceChoice } from './options.js';
 import type { LoadLayerMessage, LoadMessage } from './protocol.js';
-import { serve, type Held, type Port } from './serve.js';
+import { serve, type Held, type Port, type Tell } from './serve.js';
+import { transfer } from './transfer.js';
 
 let memory: WebAssembly.Memory | undefined;
 let loadHeapBytes = 0;
@@ -43,30 +43,19 @@ async function begin(message: LoadMessage | LoadLayerMessage): Promise<DeviceCho
   return choice.device;
 }
 
-/** Hands the engine a file as it is downloaded. */
-async function streamed<T>(url: string, use: (read: Read, length: number | undefined) => Promise<T>): Promise<T> {
-  const download = await Download.open(url);
-  try {
-    return await use((at, n) => download.read(at, n), download.length);
-  } catch (thrown) {
-    throw download.failure ?? thrown;
-  } finally {
-    await download.close();
-  }
-}
-
-async function load(message: LoadMessage | LoadLayerMessage, onProgress: OnProgress): Promise<Held> {
+async function load(message: LoadMessage | LoadLayerMessage, tell: Tell): Promise<Held> {
   const device = await begin(message);
   const before = memory?.buffer.byteLength ?? 0;
-  const held = await (message.type === 'load' ? loadModel(message, device, onProgress) : loadLayer(message, device));
+  const held = await (message.type === 'load' ? loadModel(message, device, tell) : loadLayer(message, device));
   loadHeapBytes = (memory?.buffer.byteLength ?? 0) - before;
   return held;
 }
 
-async function loadModel(message: LoadMessage, device: DeviceChoice, onProgress: OnProgress): Promise<Held> {
-  const { type, url, wasmUrl, ...asked } = message;
+async function loadModel(message: LoadMessage, device: DeviceChoice, tell: Tell): Promise<Held> {
+  const { type, parts, cache, revalidate = false, retries, wasmUrl, ...asked } = message;
   const options = { ...asked, device };
-  const engine = await streamed(url, (read, length) => Engine.load(read, length, url, options, onProgress));
+  const settings = { cache, revalidate, ...(retries === undefined ? {} : { retries }), ...tell };
+  const engine = await transfer(parts, settings, (read, length, name, onUpload) => Engine.load(read, length, name, options, onUpload));
   return holdModel(engine, () => completed(engine.info()));
 }
 
@@ -77,7 +66,10 @@ async function loadLayer({ from, maxTokens }: LoadLayerMessage, device: DeviceCh
 }
 
 async function readLayer(from: { url: string } | { bytes: Uint8Array }, options: WasmLayerOptions): Promise<Layer> {
-  if ('url' in from) return streamed(from.url, (read, length) => Layer.read(read, length, from.url, options));
+  if ('url' in from) {
+    const settings = { cache: 'off', onEvent: () => undefined, onProgress: () => undefined } as const;
+    return transfer([from], settings, (read, length, name) => Layer.read(read, length, name, options));
+  }
   const { bytes } = from;
   return Layer.read(async (at, n) => bytes.subarray(at, at + n), bytes.length, 'layer', options);
 }
