@@ -20,6 +20,7 @@ use web_time::Duration;
 mod host;
 mod layer;
 mod options;
+mod plan;
 
 use options::{JsBenchOptions, JsLoadOptions, StartOptions};
 

@@ -20,6 +20,7 @@ import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
 import { checkGenerate, checkLoad, checkLogits, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
+import { probe, type Plan, type Probe } from './plan.js';
 
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
@@ -28,6 +29,7 @@ export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CachedFile } from './cache.js';
 export type { CacheChoice, LoadEvent, LoadPart, LoadPhase, LoadProgress, LoadSource } from './loading.js';
 export type { Manifest } from './manifest.js';
+export type { Plan, Probe } from './plan.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
   DeviceChoice,
@@ -53,23 +55,27 @@ export class Kitfox {
    * machine (`cache`) and then loads without the network. When a load fails or is aborted the next one goes on where it ended.
    */
   static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
-    checkLoad(source, options);
-    const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
-    const parts = sent(source, manifest, absolute);
-    if (signal?.aborted === true) throw aborted(signal);
+    const { message, workerUrl, listen } = asked('load', source, options);
     // A browser that refuses keeps the files all the same, as long as it has room.
-    if (persist === true) await globalThis.navigator?.storage?.persist?.().catch(() => false);
-    const message = {
-      type: 'load',
-      parts,
-      device: 'auto',
-      cache: 'auto',
-      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
-      ...engine,
-    } as const;
+    if (options.persist === true) await globalThis.navigator?.storage?.persist?.().catch(() => false);
     const connection = new Connection<Info>('model', startWorker(workerUrl));
-    await connection.load(message, options);
+    await connection.load(message, listen);
     return new Kitfox(connection);
+  }
+
+  /** What this browser has for a model: WebGPU or why not, limits, features, storage. Never throws. */
+  static async probe(): Promise<Probe> {
+    return probe();
+  }
+
+  /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
+  static async plan(source: LoadSource, options: LoadOptions = {}): Promise<Plan> {
+    const { message, workerUrl, listen } = asked('plan', source, options);
+    const connection = new Connection<Plan>('plan', startWorker(workerUrl));
+    await connection.load(message, listen);
+    const plan = connection.info;
+    connection.dispose();
+    return plan;
   }
 
   /** The model files that are kept on the user's machine for this origin. */
@@ -129,4 +135,21 @@ export class Kitfox {
   dispose(): void {
     this.#connection.dispose();
   }
+}
+
+/** What is asked of the worker, and what the page keeps to itself. */
+function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: LoadOptions) {
+  checkLoad(source, options);
+  const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
+  const parts = sent(source, manifest, absolute);
+  if (signal?.aborted === true) throw aborted(signal);
+  const message = {
+    type,
+    parts,
+    device: 'auto',
+    cache: 'auto',
+    ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+    ...engine,
+  } as const;
+  return { message, workerUrl, listen: options };
 }

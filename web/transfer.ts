@@ -27,8 +27,8 @@ const RESTARTS = 3;
 /** Codes of an engine that finds the file itself wrong: such a file is not kept. */
 const REFUSED: ReadonlySet<unknown> = new Set(['format', 'tensors', 'config', 'tokenizer', 'not-finite']);
 
-/** Gives `use` the source, once or as often as it takes. */
-export async function transfer<T>(parts: readonly SentPart[], settings: TransferSettings, use: Use<T>): Promise<T> {
+/** Gives `use` the source, once or as often as it takes. `whole`: it has then used all of it, and what came is kept. */
+export async function transfer<T>(parts: readonly SentPart[], settings: TransferSettings, use: Use<T>, whole = true): Promise<T> {
   const { cache = 'auto', revalidate = false, onEvent, onProgress } = settings;
   for (let begun = 0; ; begun += 1) {
     const pace = new Pace(onProgress);
@@ -41,7 +41,7 @@ export async function transfer<T>(parts: readonly SentPart[], settings: Transfer
       const { name, length } = source;
       const read = source.read.bind(source);
       const used = await use(read, length, name, (done, total) => pace.uploaded(done, total));
-      if (cache !== 'off') await keep(source, name, onEvent);
+      if (whole && cache !== 'off') await keep(source, name, onEvent);
       return used;
     } catch (thrown) {
       const failure = source?.failure ?? thrown;

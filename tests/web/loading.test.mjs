@@ -276,6 +276,34 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       worked(told);
     });
 
+    test('a plan reads the header only, says what a load takes, and leaves the cache alone', async () => {
+      const url = faults.set('/f/planned.gguf', { slow: 100 });
+      const run = async (Kitfox, { fails }, url) => {
+        const before = await Kitfox.plan(url, { device: 'cpu', context: 64 });
+        const fox = await Kitfox.load(url, { device: 'cpu', context: 64 });
+        const { info } = fox;
+        fox.dispose();
+        const after = await Kitfox.plan(url, { device: 'cpu', context: 64, cache: 'only' });
+        const huge = await Kitfox.plan(url, { device: 'cpu', context: 262144 });
+        const wrong = await fails(Kitfox.plan(url, { contxt: 1 }));
+        return { before, info, after, huge, wrong, none: await fails(Kitfox.plan('/bad/other.gguf', { device: 'cpu' })), probe: await Kitfox.probe() };
+      };
+      const { before: plan, info, after, huge, wrong, none, probe } = await inPage(page, run, url);
+      assert.deepEqual([plan.fileBytes, plan.fetchBytes, after.fetchBytes], [bytes.length, bytes.length, 0]);
+      for (const name of ['deviceBytes', 'kvBytesPool', 'contextTokens', 'chunkTokens', 'vocab', 'gpu']) assert.equal(plan[name], info[name], name);
+      assert.deepEqual([plan.fits, plan.reason, plan.hasTokenizer], [true, undefined, true]);
+      assert.equal(huge.fits, false);
+      assert.match(huge.reason, /^memory: .* a context of at most \d+ tokens fits/);
+      assert.match(wrong, /^argument: load: unknown option contxt/);
+      assert.match(none, /^format: .*magic/);
+      assert.deepEqual(faults.take(url), ['whole', 'whole']);
+      // Not every Firefox has WebGPU; it then says so.
+      assert.ok(probe.webgpu || (name === 'Firefox' && /WebGPU/.test(probe.reason)), JSON.stringify(probe));
+      if (probe.webgpu) assert.ok(probe.limits.maxStorageBufferBindingSize >= 2 ** 27, JSON.stringify(probe));
+      assert.deepEqual([probe.storage.privateFiles, probe.storage.cacheApi, probe.storage.bytesLeft > 0], [true, true, true]);
+      if (probe.software) assert.match(probe.reason, /software/);
+    });
+
     test('a Blob, a File, bytes, and lists of parts are sources', async () => {
       const cut = [7_000_000, 7_000_001];
       const parts = [bytes.subarray(0, cut[0]), bytes.subarray(cut[0], cut[1]), bytes.subarray(cut[1])].map((data, ix) => faults.set(`/f/part.${ix}`, { data }));
