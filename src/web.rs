@@ -20,6 +20,7 @@ use web_time::{Duration, Instant};
 mod host;
 mod layer;
 mod options;
+mod plan;
 mod session;
 
 use options::{JsBenchOptions, JsLoadOptions, StartOptions};

@@ -2,6 +2,7 @@
 
 import { KitfoxError, aborted } from './errors.js';
 import type { LoadOptions } from './options.js';
+import type { PlanMessage } from './plan.js';
 import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
 
 /** What the worker says of a call: all its messages after the load. */
@@ -13,16 +14,18 @@ export interface Listener {
   lost(error: KitfoxError): void;
 }
 
-/** A worker with one thing in it: a model or a layer, `I` is what is known of it. */
+type What = 'model' | 'layer' | 'plan';
+
+/** A worker with one thing in it: a model, a layer or a plan, `I` is what is known of it. */
 export class Connection<I> {
-  readonly #what: 'model' | 'layer';
+  readonly #what: What;
   readonly #worker: Worker;
   readonly #listeners = new Map<number, Listener>();
   #calls = 0;
   #info: I | undefined;
   #lost: KitfoxError | undefined;
 
-  constructor(what: 'model' | 'layer', worker: Worker) {
+  constructor(what: What, worker: Worker) {
     this.#what = what;
     this.#worker = worker;
   }
@@ -35,8 +38,8 @@ export class Connection<I> {
 
   /** Loads it; on any failure the worker is ended. */
   async load(
-    message: LoadMessage | LoadLayerMessage,
-    { onProgress, signal }: Pick<LoadOptions, 'onProgress' | 'signal'>,
+    message: LoadMessage | LoadLayerMessage | PlanMessage,
+    { onProgress, onEvent, signal }: Pick<LoadOptions, 'onProgress' | 'onEvent' | 'signal'>,
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {
     let stop = (): void => undefined;
@@ -46,14 +49,17 @@ export class Connection<I> {
         signal?.addEventListener('abort', stop);
         this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => {
           try {
-            if (data.type === 'progress') onProgress?.({ doneBytes: data.doneBytes, totalBytes: data.totalBytes });
+            if (data.type === 'progress') {
+              const { type, ...progress } = data;
+              onProgress?.(progress);
+            } else if (data.type === 'event') onEvent?.(data.event);
             else if (data.type === 'failed' || data.type === 'crashed') reject(new KitfoxError(data.error.code, data.error.message));
             else if (data.type === 'ready') {
               this.#info = data.info;
               resolve();
             }
           } catch (thrown) {
-            reject(thrown); // by the caller's own onProgress
+            reject(thrown); // by the caller's own onProgress or onEvent
           }
         };
         this.#worker.onerror = (event) => {

@@ -1,139 +1,303 @@
 /**
- * A model file as a stream that is read forward, once. The file is never whole in memory: bytes wait in the network's own
- * buffers until the engine asks for them. Going back is possible only as far as the last few bytes that were handed out.
+ * A file on a server as a stream that is read forward, once, and that goes on where a connection broke. The file is never whole in
+ * memory: bytes wait in the network's own buffers until they are asked for.
+ *
+ * Two versions of a file are never mixed. A transfer goes on with `Range` only if the server says by a strong ETag or by
+ * `Last-Modified` that the file is still the one that it began with; `If-Range` asks for that on the page's own origin. On another one
+ * that header would need a preflight, so there the answer's version is compared. Whoever checks every piece against a manifest
+ * (`checked`) needs no such word.
  */
 
 import { KitfoxError } from './errors.js';
 
-/** Bytes that can be asked for a second time. */
-const BACK_BYTES = 64 * 1024;
+/** What tells two versions of a file apart, as the server names them. */
+export interface Version {
+  /** A strong ETag. */
+  etag?: string;
+  lastModified?: string;
+}
+
+/** How a file is asked for. */
+export interface DownloadSettings {
+  fetcher?: typeof fetch;
+  /** Attempts after the first without a byte in between. Default 4. */
+  retries?: number;
+  /** First byte that is wanted, of the version `version`. Default 0. */
+  from?: number;
+  version?: Version;
+  /** Length of the file, if it is known. */
+  length?: number | undefined;
+  /** Whether the caller checks all bytes. */
+  checked?: boolean;
+  /** Whether what the browser itself has kept of the file is passed over. */
+  fresh?: boolean;
+  /** Hears of every new attempt: after which error, and in how many milliseconds. */
+  onRetry?: (reason: string, waitMs: number) => void;
+  /** Hears of bytes as they come. */
+  onBytes?: (n: number) => void;
+  /** Waits. */
+  sleep?: (ms: number) => Promise<void>;
+}
+
+/** The file is another one than before, or cannot be shown to be the same: what was read of it is to be thrown away. */
+export class StartOver extends KitfoxError {
+  constructor(message: string) {
+    super('network', message);
+  }
+}
+
+/** Attempts after the first. */
+export const RETRIES = 4;
+/** A connection on which nothing comes for so long is taken for broken. */
+const STALLED_MS = 60_000;
+/** The first wait between two attempts; each is twice the one before, and shortened by up to a half at random. */
+const FIRST_WAIT_MS = 500;
+/** A server that asks for a longer wait is not waited for. */
+const LONGEST_WAIT_MS = 60_000;
 
 /** An open download. */
 export class Download {
   /** Length of the file, if the server told it truthfully. */
-  readonly length: number | undefined;
-  /** Why reading failed: kept here because the engine passes on only the text of an error. */
-  failure: KitfoxError | undefined;
+  length: number | undefined;
+  /** The version that is read. */
+  version: Version;
 
   readonly #url: string;
-  readonly #reader: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #settings: DownloadSettings;
+  #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   /** Received and not yet handed out. */
   #chunk: Uint8Array = new Uint8Array(0);
   /** Offset in the file of the first byte of `#chunk`. */
-  #at = 0;
-  /** The bytes before `#at`, at most `BACK_BYTES`. */
-  #back: Uint8Array = new Uint8Array(0);
+  #at: number;
+  /** Bytes still to come that were had before: the server began at the file's start again. */
+  #skip = 0;
+  /** Attempts that gave no byte, one after the other. */
+  #failures = 0;
 
-  private constructor(url: string, length: number | undefined, reader: ReadableStreamDefaultReader<Uint8Array>) {
+  private constructor(url: string, settings: DownloadSettings) {
     this.#url = url;
-    this.length = length;
-    this.#reader = reader;
-  }
-
-  /** Asks the server for the file. A refusal, silence, or a web page in place of a file is a typed error. */
-  static async open(url: string, fetcher: typeof fetch = fetch): Promise<Download> {
-    let response: Response;
-    try {
-      response = await fetcher(url);
-    } catch (cause) {
-      throw new KitfoxError('network', `${url}: cannot be fetched: ${reason(cause)}`, { cause });
-    }
-    if (!response.ok) {
-      await response.body?.cancel();
-      throw new KitfoxError('http', `${url}: the server answered ${response.status} ${response.statusText}`.trimEnd());
-    }
-    if (response.body === null) throw new KitfoxError('network', `${url}: the server sent an empty answer`);
-    const download = new Download(url, fileLength(response), response.body.getReader());
-    await download.#refuseWebPage(response.headers.get('content-type') ?? '');
-    return download;
+    this.#settings = settings;
+    this.#at = settings.from ?? 0;
+    this.version = settings.version ?? {};
+    this.length = settings.length;
   }
 
   /**
-   * The `n` bytes from offset `at`; fewer at the end of the file. Offsets must not fall, except within what was handed out last.
+   * Asks the server for the file. A refusal, silence, or a web page in place of a file is a typed error; `StartOver` when the
+   * server has no more the version that is asked for.
    */
-  async read(at: number, n: number): Promise<Uint8Array> {
-    const behind = this.#at - at;
-    if (behind > this.#back.length) {
-      throw new RangeError(`${this.#url}: read at ${at}, but the stream is at ${this.#at} and holds ${this.#back.length} bytes back`);
+  static async open(url: string, settings: DownloadSettings = {}): Promise<Download> {
+    const download = new Download(url, settings);
+    await download.#connect();
+    if (download.#at === 0) await download.#refuseWebPage();
+    return download;
+  }
+
+  /** The next `n` bytes; fewer at the end of the file. */
+  async read(n: number): Promise<Uint8Array> {
+    const out = new Uint8Array(n);
+    let filled = 0;
+    while (filled < n && (await this.#receive())) {
+      const part = this.#chunk.subarray(0, n - filled);
+      out.set(part, filled);
+      filled += part.length;
+      this.#chunk = this.#chunk.subarray(part.length);
+      this.#at += part.length;
     }
-    try {
-      await this.#skipTo(at);
-      const out = new Uint8Array(n);
-      let filled = 0;
-      if (behind > 0) {
-        const again = this.#back.subarray(this.#back.length - behind).subarray(0, n);
-        out.set(again);
-        filled = again.length;
-      }
-      while (filled < n && (await this.#receive())) {
-        const part = this.#chunk.subarray(0, n - filled);
-        out.set(part, filled);
-        filled += part.length;
-        this.#advance(part.length);
-      }
-      if (behind < n) this.#keep(out.subarray(0, filled));
-      return out.subarray(0, filled);
-    } catch (cause) {
-      this.failure = new KitfoxError('network', `${this.#url}: the connection broke at byte ${this.#at}: ${reason(cause)}`, { cause });
-      throw this.failure;
-    }
+    return out.subarray(0, filled);
   }
 
   /** Ends the transfer. */
   async close(): Promise<void> {
     // The stream may have failed already: there is nothing left to end then.
-    await this.#reader.cancel().catch(() => undefined);
+    await this.#reader?.cancel().catch(() => undefined);
+    this.#reader = undefined;
   }
 
   /** Makes `#chunk` hold at least one byte; false at the end of the file. */
   async #receive(): Promise<boolean> {
     while (this.#chunk.length === 0) {
-      const { done, value } = await this.#reader.read();
-      if (done) return false;
-      this.#chunk = value;
+      if (this.length !== undefined && this.#at >= this.length) return false;
+      if (this.#reader === undefined) await this.#connect();
+      try {
+        const { done, value } = await unlessStalled(this.#reader?.read());
+        if (done) {
+          if (this.length === undefined) return false;
+          throw new Error(`the server ended it ${this.length - this.#at} bytes too early`);
+        }
+        this.#take(value);
+      } catch (cause) {
+        await this.close();
+        await this.#again(new KitfoxError('network', `${this.#url}: the connection broke at byte ${this.#at}: ${reason(cause)}`, { cause }));
+      }
     }
     return true;
   }
 
-  #advance(n: number): void {
-    this.#chunk = this.#chunk.subarray(n);
-    this.#at += n;
+  #take(bytes: Uint8Array): void {
+    const had = Math.min(this.#skip, bytes.length);
+    // Bytes that were had before are no way forward: a server may break at the same place for ever.
+    if (bytes.length > had) this.#failures = 0;
+    this.#settings.onBytes?.(bytes.length - had);
+    this.#skip -= had;
+    this.#chunk = bytes.subarray(had);
   }
 
-  async #skipTo(at: number): Promise<void> {
-    while (this.#at < at && (await this.#receive())) this.#advance(Math.min(this.#chunk.length, at - this.#at));
+  /** Waits for the next attempt, or gives up. */
+  async #again(failure: KitfoxError, asked?: number): Promise<void> {
+    const retries = this.#settings.retries ?? RETRIES;
+    if (this.#failures >= retries) {
+      const after = retries === 0 ? '' : ` (after ${retries} attempts more)`;
+      throw new KitfoxError(failure.code, `${failure.message}${after}`, { cause: failure.cause });
+    }
+    const backoff = FIRST_WAIT_MS * 2 ** this.#failures * (1 - Math.random() / 2);
+    const waitMs = Math.max(Math.round(backoff), asked ?? 0);
+    if (waitMs > LONGEST_WAIT_MS) {
+      throw new KitfoxError(failure.code, `${failure.message}; it asks for ${Math.ceil(waitMs / 1000)} s without a request`);
+    }
+    this.#failures += 1;
+    this.#settings.onRetry?.(failure.message, waitMs);
+    await (this.#settings.sleep ?? sleep)(waitMs);
   }
 
-  /** `last` ends at `#at`. A copy: a view would hold the whole of what was handed out. */
-  #keep(last: Uint8Array): void {
-    this.#back = last.slice(Math.max(0, last.length - BACK_BYTES));
+  /** Makes `#reader` begin at byte `#at`. */
+  async #connect(): Promise<void> {
+    const fetcher = this.#settings.fetcher ?? fetch;
+    for (;;) {
+      const headers = this.#headers();
+      let response: Response;
+      try {
+        // A part is of no use to the browser's own cache, and may be asked for because a part in that cache was wrong.
+        const cache = this.#at > 0 || this.#settings.fresh === true ? 'no-store' : 'default';
+        response = await fetcher(this.#url, { headers, cache });
+      } catch (cause) {
+        await this.#again(new KitfoxError('network', `${this.#url}: cannot be fetched: ${reason(cause)}`, { cause }));
+        continue;
+      }
+      if (response.status === 200 || response.status === 206) return this.#accept(response);
+      await response.body?.cancel();
+      if (response.status === 416) throw new StartOver(`${this.#url}: the server has no byte ${this.#at} any more: the file has changed`);
+      const failure = new KitfoxError('http', `${this.#url}: the server answered ${response.status} ${response.statusText}`.trimEnd());
+      if (response.status < 500 && response.status !== 429 && response.status !== 408) throw failure;
+      await this.#again(failure, retryAfter(response));
+    }
   }
 
-  async #refuseWebPage(contentType: string): Promise<void> {
+  #headers(): Record<string, string> {
+    if (this.#at === 0) return {};
+    const { etag, lastModified } = this.version;
+    if (etag === undefined && lastModified === undefined && this.#settings.checked !== true) {
+      throw new StartOver(`${this.#url}: the connection broke at byte ${this.#at}, and the server names no version of the file by which it could go on there`);
+    }
+    const validator = etag ?? lastModified;
+    const own = new URL(this.#url, globalThis.location?.href ?? 'http://localhost').origin === (globalThis.location?.origin ?? 'http://localhost');
+    return { range: `bytes=${this.#at}-`, ...(own && validator !== undefined ? { 'if-range': validator } : {}) };
+  }
+
+  /** Takes an answer if it is the file that was begun, from byte `#at` or from its start. */
+  async #accept(response: Response): Promise<void> {
+    if (response.body === null) throw new KitfoxError('network', `${this.#url}: the server sent an empty answer`);
+    this.#reader = response.body.getReader();
+    // Nothing of it is taken yet: an error here leaves what was read before as it is.
+    if ((response.headers.get('content-type') ?? '').startsWith('text/html')) await this.#isWebPage();
+    const [version, range] = [versionOf(response), contentRange(response)];
+    const begins = response.status === 206 ? (range?.start ?? this.#at) : 0;
+    const length = response.status === 206 ? range?.length : fileLength(response);
+    if (this.#at > 0) {
+      const other = begins !== this.#at && begins !== 0 ? `it sent byte ${begins}` : this.#other(response, version, length);
+      if (other !== undefined) {
+        await this.close();
+        throw new StartOver(`${this.#url}: the file has changed on the server, seen at byte ${this.#at}: ${other}`);
+      }
+    } else {
+      if (this.length !== undefined && length !== undefined && length !== this.length) {
+        await this.close();
+        throw new StartOver(`${this.#url}: the file has changed on the server: expected ${this.length} bytes, got ${length}`);
+      }
+      this.version = version;
+    }
+    this.#skip = this.#at - begins;
+    this.length ??= length;
+  }
+
+  /** How an answer is seen to be of another file, or not seen to be of this one. */
+  #other(response: Response, version: Version, length: number | undefined): string | undefined {
+    if (this.length !== undefined && length !== undefined && length !== this.length) return `expected ${this.length} bytes in all, got ${length}`;
+    const { etag, lastModified } = this.version;
+    const differs = (name: string, mine?: string, its?: string): string | undefined =>
+      mine !== undefined && its !== undefined && mine !== its ? `expected ${name} ${mine}, got ${its}` : undefined;
+    const other = differs('ETag', etag, version.etag) ?? differs('Last-Modified', lastModified, version.lastModified);
+    if (other !== undefined || this.#settings.checked === true) return other;
+    const same = (etag !== undefined && etag === version.etag) || (etag === undefined && lastModified === version.lastModified);
+    // A part in answer to `If-Range` need not repeat the version: it is the server's word for it.
+    const word = response.status === 206 && response.type !== 'cors';
+    return same || word ? undefined : 'it names no version';
+  }
+
+  async #refuseWebPage(): Promise<void> {
     let begin = '';
-    try {
-      if (await this.#receive()) begin = new TextDecoder('latin1').decode(this.#chunk.subarray(0, 64));
-    } catch (cause) {
-      throw new KitfoxError('network', `${this.#url}: the connection broke at byte 0: ${reason(cause)}`, { cause });
-    }
-    if (contentType.startsWith('text/html') || /^(\u00ef\u00bb\u00bf)?\s*<(!doctype|html)/i.test(begin)) {
-      await this.close();
-      throw new KitfoxError('format', `${this.#url}: not a GGUF model file: the server answered with a web page`);
-    }
+    if (await this.#receive()) begin = new TextDecoder('latin1').decode(this.#chunk.subarray(0, 64));
+    if (/^(\u00ef\u00bb\u00bf)?\s*<(!doctype|html)/i.test(begin)) await this.#isWebPage();
   }
+
+  async #isWebPage(): Promise<never> {
+    await this.close();
+    throw new KitfoxError('format', `${this.#url}: not a GGUF model file: the server answered with a web page`);
+  }
+}
+
+/** The version that an answer names: a weak ETag does not say that the bytes are the same. */
+export function versionOf({ headers }: Response): Version {
+  const [etag, lastModified] = [headers.get('etag'), headers.get('last-modified')];
+  return { ...(etag === null || etag.startsWith('W/') ? {} : { etag }), ...(lastModified === null ? {} : { lastModified }) };
 }
 
 /**
  * `Content-Length` counts the bytes on the wire. It is the file's length unless they are compressed, and whether they are is
  * hidden from other origins; there the length stays unknown, and a file cut short shows at its end.
  */
-function fileLength(response: Response): number | undefined {
+export function fileLength(response: Response): number | undefined {
   const told = response.headers.get('content-length');
   if (told === null || response.headers.has('content-encoding') || response.type === 'cors') return undefined;
   const length = Number(told);
   return Number.isSafeInteger(length) && length >= 0 ? length : undefined;
 }
 
-function reason(cause: unknown): string {
+/** What a 206 holds; hidden from other origins. */
+function contentRange(response: Response): { start: number; length?: number } | undefined {
+  const found = /^bytes (\d+)-\d+\/(\d+|\*)$/.exec(response.headers.get('content-range') ?? '');
+  if (found === null) return undefined;
+  const length = Number(found[2]);
+  return { start: Number(found[1]), ...(Number.isSafeInteger(length) ? { length } : {}) };
+}
+
+/** Milliseconds that the server asks to wait. */
+function retryAfter(response: Response): number | undefined {
+  const told = response.headers.get('retry-after');
+  if (told === null) return undefined;
+  const ms = /^\d+$/.test(told.trim()) ? Number(told) * 1000 : Date.parse(told) - Date.now();
+  return Number.isFinite(ms) ? Math.max(ms, 0) : undefined;
+}
+
+/** Rejects when nothing comes. */
+async function unlessStalled<T>(coming: Promise<T> | undefined): Promise<T> {
+  if (coming === undefined) throw new Error('it was closed');
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const stalled = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing came for ${STALLED_MS / 1000} s`)), STALLED_MS);
+  });
+  try {
+    return await Promise.race([coming, stalled]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+/** The words of anything thrown. */
+export function reason(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
 }

@@ -23,10 +23,10 @@ export const ENGINE_CODES = [
 
 /**
  * Codes that only the web has:
- * `http`: the server refused the file; `network`: no answer, or a connection that broke; `worker`: the worker or the wasm module
- * did not start; `crashed`: the engine panicked and this model is gone, load it again; `disposed`: used after `dispose()`.
+ * `http`: the server refused the file; `network`: no answer, or a connection that broke; `integrity`: the file is not the one of its
+ * manifest; `not-cached`: no complete copy, and no network wanted; `worker`: the worker or the wasm module did not start; `crashed`: the engine panicked and this model is gone, load it again; `disposed`: used after `dispose()`.
  */
-export const WEB_CODES = ['http', 'network', 'worker', 'crashed', 'disposed'] as const;
+export const WEB_CODES = ['http', 'network', 'integrity', 'not-cached', 'worker', 'crashed', 'disposed'] as const;
 
 /** What went wrong, as a word for programs. */
 export type KitfoxErrorCode = (typeof ENGINE_CODES)[number] | (typeof WEB_CODES)[number];

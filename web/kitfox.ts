@@ -11,15 +11,18 @@
  */
 
 import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
+import { evict, list, type CachedFile } from './cache.js';
+import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
 import { Generation } from './generation.js';
+import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
 import { checkGenerate, checkIds, checkLoad, checkLogits, checkText, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
-import { callback, check, checkValue, signal as abortSignal } from './check.js';
 import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
 import { Session, type CallOptions } from './session.js';
+import { probe, type Plan, type Probe } from './plan.js';
 
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
@@ -27,6 +30,10 @@ export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CheckedKernel, Scores, SelfCheck, Stats } from './requests.js';
 export type { CallOptions, Mark, Session } from './session.js';
+export type { CachedFile } from './cache.js';
+export type { CacheChoice, LoadEvent, LoadPart, LoadPhase, LoadProgress, LoadSource } from './loading.js';
+export type { Manifest } from './manifest.js';
+export type { Plan, Probe } from './plan.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
   DeviceChoice,
@@ -34,7 +41,6 @@ export type {
   GenerateOptions,
   Info,
   LoadOptions,
-  LoadProgress,
   LogitsOptions,
   PrefillProgress,
   Summary,
@@ -48,21 +54,45 @@ export class Kitfox {
     this.#connection = connection;
   }
 
-  /** Loads a GGUF model. Nothing is left behind when it fails or is aborted: load again. */
-  static async load(url: string | URL, options: LoadOptions = {}): Promise<Kitfox> {
-    checkLoad(url, options);
-    if (options.signal?.aborted === true) throw aborted(options.signal);
-    const { onProgress, signal, wasmUrl, workerUrl, ...engine } = given(options);
-    const message = {
-      type: 'load',
-      url: absolute('url', url),
-      device: 'auto',
-      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
-      ...engine,
-    } as const;
+  /**
+   * Loads a GGUF model: from a URL, a `File` or `Blob`, its bytes, or a list of its parts. A file of a server is kept on the user's
+   * machine (`cache`) and then loads without the network. When a load fails or is aborted the next one goes on where it ended.
+   */
+  static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
+    const { message, workerUrl, listen } = asked('load', source, options);
+    // A browser that refuses keeps the files all the same, as long as it has room.
+    if (options.persist === true) await globalThis.navigator?.storage?.persist?.().catch(() => false);
     const connection = new Connection<Info>('model', startWorker(workerUrl));
-    await connection.load(message, options);
+    await connection.load(message, listen);
     return new Kitfox(connection);
+  }
+
+  /** What this browser has for a model: WebGPU or why not, limits, features, storage. Never throws. */
+  static async probe(): Promise<Probe> {
+    return probe();
+  }
+
+  /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
+  static async plan(source: LoadSource, options: LoadOptions = {}): Promise<Plan> {
+    const { message, workerUrl, listen } = asked('plan', source, options);
+    const connection = new Connection<Plan>('plan', startWorker(workerUrl));
+    await connection.load(message, listen);
+    const plan = connection.info;
+    connection.dispose();
+    return plan;
+  }
+
+  /** The model files that are kept on the user's machine for this origin. */
+  static async cached(): Promise<CachedFile[]> {
+    return list();
+  }
+
+  /** Removes a file from there, after a transfer of it that is under way; false when there was none. */
+  static async evict(url: string | URL): Promise<boolean> {
+    checkValue('evict', 'url', url, location);
+    const address = new URL(absolute('url', url));
+    address.hash = '';
+    return evict(address.href);
   }
 
   /** What is known of the model; the byte counts are those after the last call. */
@@ -151,4 +181,21 @@ export class Kitfox {
   dispose(): void {
     this.#connection.dispose();
   }
+}
+
+/** What is asked of the worker, and what the page keeps to itself. */
+function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: LoadOptions) {
+  checkLoad(source, options);
+  const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
+  const parts = sent(source, manifest, absolute);
+  if (signal?.aborted === true) throw aborted(signal);
+  const message = {
+    type,
+    parts,
+    device: 'auto',
+    cache: 'auto',
+    ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+    ...engine,
+  } as const;
+  return { message, workerUrl, listen: options };
 }

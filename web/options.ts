@@ -4,24 +4,15 @@
  */
 
 import { MOST_TOKENS, callback, check, checkValue, flag, location, number, oneOf, signal, whole, type Check } from './check.js';
+import { TRANSFER, checkSource, type TransferOptions } from './loading.js';
 
 /** Where the model runs. `auto`: the GPU if there is a hardware adapter, else the CPU, with the reason in `info.deviceNote`. */
 export type DeviceChoice = 'auto' | 'gpu' | 'cpu';
 /** The check of a `DeviceChoice`. */
 export const DEVICE = oneOf('auto', 'gpu', 'cpu');
 
-/** How far a load is. */
-export interface LoadProgress {
-  /** Bytes of the model's tensors that are in place. */
-  doneBytes: number;
-  /** Bytes of all tensors. */
-  totalBytes: number;
-}
-
 /** Options of `Kitfox.load`. */
-export interface LoadOptions {
-  /** Called as the load goes on. */
-  onProgress?: (progress: LoadProgress) => void;
+export interface LoadOptions extends TransferOptions {
   /** Ends the load. */
   signal?: AbortSignal;
   /** Default `auto`. A software WebGPU adapter is slower than the CPU device and is used only with `gpu`. */
@@ -169,6 +160,8 @@ export const MOST_IN_FLIGHT = 16;
 
 const LOAD: Record<keyof LoadOptions, Check> = {
   onProgress: callback,
+  onEvent: callback,
+  ...TRANSFER,
   signal,
   device: DEVICE,
   context: whole(2, MOST_TOKENS),
@@ -215,9 +208,9 @@ const ids: Check = (value) => {
   return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
 };
 
-/** Throws an `argument` error unless these are a URL and options for `Kitfox.load`. */
-export function checkLoad(url: unknown, options: unknown): void {
-  checkValue('load', 'url', url, url === '' ? () => 'a URL' : location);
+/** Throws an `argument` error unless these are a source and options for `Kitfox.load`. */
+export function checkLoad(source: unknown, options: unknown): void {
+  checkSource(source);
   check('load', options, LOAD);
 }
 

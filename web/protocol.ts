@@ -1,14 +1,16 @@
 /**
  * What page and worker tell each other. The page numbers its calls; every message of a call carries its number. The page
- * starts with one `load` or `load-layer`; the worker answers `ready` or `failed`, and from then on takes calls in the order in
+ * starts with one `load`, `load-layer` or `plan`; the worker answers `ready` or `failed`, and from then on takes calls in the order in
  * which they come.
  */
 
 import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
+import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
 import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
 import type { ValueRequest } from './requests.js';
+import type { Plan, PlanMessage } from './plan.js';
 
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
 export interface EngineOptions {
@@ -26,9 +28,12 @@ export interface EngineOptions {
 }
 
 /** Loads the model: once, first. URLs are absolute: a worker has another base than its page. */
-export interface LoadMessage extends Omit<LoadOptions, 'onProgress' | 'signal' | 'wasmUrl' | 'workerUrl'> {
+export interface LoadMessage extends Omit<LoadOptions, keyof TransferOptions | 'signal' | 'wasmUrl' | 'workerUrl'> {
   type: 'load';
-  url: string;
+  parts: readonly SentPart[];
+  cache: CacheChoice;
+  revalidate?: boolean;
+  retries?: number;
   wasmUrl?: string;
   device: DeviceChoice;
 }
@@ -54,7 +59,7 @@ export type Request =
 export type Call = Request & { call: number };
 
 /** From the page. */
-export type ToWorker = LoadMessage | LoadLayerMessage | Call | { type: 'abort'; call: number };
+export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | { type: 'abort'; call: number };
 
 /** How an answer of text ended, and what it took. */
 export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'cpuUsPerToken'> {}
@@ -63,8 +68,9 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
  * `values` and `computed`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
-export type ToPage<I = Info | LayerInfo> =
-  | { type: 'progress'; doneBytes: number; totalBytes: number }
+export type ToPage<I = Info | LayerInfo | Plan> =
+  | ({ type: 'progress' } & LoadProgress)
+  | { type: 'event'; event: LoadEvent }
   | { type: 'ready'; info: I }
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }

@@ -8,13 +8,15 @@
 
 import { KitfoxError, aborted, toWire } from './errors.js';
 import type { LayerInfo } from './layer-options.js';
+import type { LoadEvent, LoadProgress } from './loading.js';
 import type { Info } from './options.js';
+import type { Plan, PlanMessage } from './plan.js';
 import type { Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
 
 /** What a worker holds. */
 export interface Held {
   /** What is known of it now. */
-  info(): Info | LayerInfo;
+  info(): Info | LayerInfo | Plan;
   /** Answers a call; what ends the answer without an error is its own last message. */
   answer(call: Call, talk: Talk): Promise<void>;
 }
@@ -27,10 +29,16 @@ export interface Talk {
   say(message: ToPage, transfer?: ArrayBuffer[]): void;
 }
 
+/** What a load has to say to the page. */
+export interface Tell {
+  onProgress(progress: LoadProgress): void;
+  onEvent(event: LoadEvent): void;
+}
+
 /** What the worker gives to the loop. */
 export interface Host {
   /** Loads what the message names. */
-  load(message: LoadMessage | LoadLayerMessage, onProgress: (doneBytes: number, totalBytes: number) => void): Promise<Held>;
+  load(message: LoadMessage | LoadLayerMessage | PlanMessage, tell: Tell): Promise<Held>;
   /** Rejects when the engine panics: its own promises may never settle then. */
   crash: Promise<never>;
 }
@@ -60,7 +68,7 @@ export function serve(port: Port, host: Host): void {
 
   port.onmessage = ({ data }) => {
     if (dead) return;
-    if (data.type === 'load' || data.type === 'load-layer') void load(data);
+    if (data.type === 'load' || data.type === 'load-layer' || data.type === 'plan') void load(data);
     else if (data.type === 'abort') abort(data.call);
     else {
       queue.push({ call: data, aborted: false });
@@ -72,10 +80,10 @@ export function serve(port: Port, host: Host): void {
     port.postMessage(message, transfer);
   }
 
-  async function load(message: LoadMessage | LoadLayerMessage): Promise<void> {
+  async function load(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<void> {
     try {
-      const progress = (doneBytes: number, totalBytes: number): void => say({ type: 'progress', doneBytes, totalBytes });
-      held = await Promise.race([host.load(message, progress), host.crash]);
+      const tell: Tell = { onProgress: (progress) => say({ type: 'progress', ...progress }), onEvent: (event) => say({ type: 'event', event }) };
+      held = await Promise.race([host.load(message, tell), host.crash]);
       say({ type: 'ready', info: held.info() });
     } catch (thrown) {
       if (!dead) say({ type: 'failed', error: toWire(thrown) });

@@ -1,13 +1,19 @@
 /** The dedicated worker: joins the wasm engine, the download and the page's messages. */
 
-import init, { Engine, Layer, onPanic, type LayerOptions as WasmLayerOptions, type OnProgress, type Read } from './wasm/kitfox.js';
+import init, { Engine, Layer, onPanic, planModel, type EnginePlan, type LayerOptions as WasmLayerOptions } from './wasm/kitfox.js';
 import { holdLayer, holdModel } from './answers.js';
+import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
-import { Download } from './download.js';
 import { KitfoxError } from './errors.js';
+import type { CacheChoice } from './loading.js';
 import type { DeviceChoice } from './options.js';
+import type { Plan, PlanMessage } from './plan.js';
 import type { LoadLayerMessage, LoadMessage } from './protocol.js';
-import { serve, type Held, type Port } from './serve.js';
+import { serve, type Held, type Port, type Tell } from './serve.js';
+import { transfer } from './transfer.js';
+
+/** What 32 bits address. */
+const MOST_WASM_BYTES = 2 ** 32;
 
 let memory: WebAssembly.Memory | undefined;
 let loadHeapBytes = 0;
@@ -28,7 +34,7 @@ addEventListener('unhandledrejection', (event) => {
 });
 
 /** What both kinds of load begin with: the device to ask for, and the instance of the engine. */
-async function begin(message: LoadMessage | LoadLayerMessage): Promise<DeviceChoice> {
+async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<DeviceChoice> {
   const choice = await chooseDevice(message.device, (navigator as { gpu?: Gpu }).gpu);
   deviceNote = choice.note;
   // Bundlers know a file beside a module by this very form.
@@ -43,31 +49,52 @@ async function begin(message: LoadMessage | LoadLayerMessage): Promise<DeviceCho
   return choice.device;
 }
 
-/** Hands the engine a file as it is downloaded. */
-async function streamed<T>(url: string, use: (read: Read, length: number | undefined) => Promise<T>): Promise<T> {
-  const download = await Download.open(url);
-  try {
-    return await use((at, n) => download.read(at, n), download.length);
-  } catch (thrown) {
-    throw download.failure ?? thrown;
-  } finally {
-    await download.close();
-  }
-}
-
-async function load(message: LoadMessage | LoadLayerMessage, onProgress: OnProgress): Promise<Held> {
+async function load(message: LoadMessage | LoadLayerMessage | PlanMessage, tell: Tell): Promise<Held> {
   const device = await begin(message);
+  if (message.type === 'plan') return planned(message, device, tell);
   const before = memory?.buffer.byteLength ?? 0;
-  const held = await (message.type === 'load' ? loadModel(message, device, onProgress) : loadLayer(message, device));
+  const held = await (message.type === 'load' ? loadModel(message, device, tell) : loadLayer(message, device));
   loadHeapBytes = (memory?.buffer.byteLength ?? 0) - before;
   return held;
 }
 
-async function loadModel(message: LoadMessage, device: DeviceChoice, onProgress: OnProgress): Promise<Held> {
-  const { type, url, wasmUrl, ...asked } = message;
+async function loadModel(message: LoadMessage, device: DeviceChoice, tell: Tell): Promise<Held> {
+  const { type, parts, cache, revalidate = false, retries, wasmUrl, ...asked } = message;
   const options = { ...asked, device };
-  const engine = await streamed(url, (read, length) => Engine.load(read, length, url, options, onProgress));
+  const settings = { cache, revalidate, ...(retries === undefined ? {} : { retries }), ...tell };
+  const engine = await transfer(parts, settings, (read, length, name, onUpload) => Engine.load(read, length, name, options, onUpload));
   return holdModel(engine, () => completed(engine.info()));
+}
+
+/** Reads a file's header: of the copy in the cache if that is complete, else of the server's. */
+async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): Promise<Held> {
+  const { type, parts, cache, revalidate, retries, wasmUrl, ...asked } = message;
+  const settings = { ...(retries === undefined ? {} : { retries }), ...tell };
+  const adapter = device === 'cpu' ? null : await (navigator as { gpu?: Gpu }).gpu?.requestAdapter();
+  const hardware = adapter !== null && adapter !== undefined && adapter.info?.isFallbackAdapter !== true;
+  const read = (from: CacheChoice): Promise<EnginePlan> =>
+    transfer(parts, { ...settings, cache: from }, (read, length, name) => planModel(read, length, name, { ...asked, device }, hardware), false);
+  const plan = await (cache === 'off' ? read('off') : read('only').catch((thrown) => {
+    if (cache === 'only' || !(thrown instanceof KitfoxError) || thrown.code !== 'not-cached') throw thrown;
+    return read('off');
+  }));
+  const kept = cache === 'off' ? [] : await list();
+  const had = parts.reduce((sum, part) => sum + ('url' in part ? (kept.find(({ url }) => url === part.url)?.bytes ?? 0) : part.blob.size), 0);
+  const told: Plan = {
+    ...plan,
+    fetchBytes: Math.max(plan.fileBytes - had, 0),
+    gpu: device !== 'cpu',
+    ...(deviceNote === undefined ? {} : { deviceNote }),
+    ...fit(plan, device),
+  };
+  return { info: () => told, answer: () => Promise.reject(new KitfoxError('worker', 'a plan answers no calls')) };
+}
+
+/** Whether it can be loaded, and why not. */
+function fit(plan: EnginePlan, device: DeviceChoice): Pick<Plan, 'fits' | 'reason'> {
+  if (plan.reason !== undefined) return { fits: false, reason: plan.reason };
+  if (device !== 'cpu' || plan.deviceBytes < MOST_WASM_BYTES) return { fits: true };
+  return { fits: false, reason: `memory: the model needs ${plan.deviceBytes} bytes on the CPU, and wasm has ${MOST_WASM_BYTES}` };
 }
 
 async function loadLayer({ from, maxTokens }: LoadLayerMessage, device: DeviceChoice): Promise<Held> {
@@ -77,7 +104,10 @@ async function loadLayer({ from, maxTokens }: LoadLayerMessage, device: DeviceCh
 }
 
 async function readLayer(from: { url: string } | { bytes: Uint8Array }, options: WasmLayerOptions): Promise<Layer> {
-  if ('url' in from) return streamed(from.url, (read, length) => Layer.read(read, length, from.url, options));
+  if ('url' in from) {
+    const settings = { cache: 'off', onEvent: () => undefined, onProgress: () => undefined } as const;
+    return transfer([from], settings, (read, length, name) => Layer.read(read, length, name, options));
+  }
   const { bytes } = from;
   return Layer.read(async (at, n) => bytes.subarray(at, at + n), bytes.length, 'layer', options);
 }

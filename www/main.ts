@@ -4,7 +4,7 @@
  * A failed load or answer is told in a sentence, and the page goes on: the next press of the button tries again.
  */
 
-import { Kitfox, KitfoxError, type DeviceChoice, type GenerateOptions, type Info, type Summary } from 'kitfox';
+import { Kitfox, KitfoxError, type DeviceChoice, type GenerateOptions, type Info, type LoadProgress, type Summary } from 'kitfox';
 import { element, megabytes, sentence, tell } from './elements.js';
 
 const form = element('form', HTMLFormElement);
@@ -66,10 +66,11 @@ async function load(): Promise<boolean> {
   go.disabled = true;
   showProgress('Loading the model …');
   try {
-    const onProgress = ({ doneBytes, totalBytes }: { doneBytes: number; totalBytes: number }): void => {
+    const onProgress = ({ doneBytes, totalBytes, bytesPerSecond }: LoadProgress): void => {
+      const pace = bytesPerSecond > 0 ? `, ${megabytes(bytesPerSecond)} a second` : '';
       progress.max = Math.max(totalBytes, 1);
       progress.value = doneBytes;
-      progressLabel.textContent = doneBytes < totalBytes ? `Loading the model: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}` : 'Warming up …';
+      progressLabel.textContent = doneBytes < totalBytes ? `Loading the model: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}${pace}` : 'Warming up …';
     };
     const loaded = await Kitfox.load(modelUrl, { device: device.value as DeviceChoice, signal: ends.signal, onProgress });
     if (ends.signal.aborted) {

@@ -1,5 +1,6 @@
 //! `kitfox convert`: any checkpoint to one GGUF file.
 
+use super::manifest;
 use super::new_file::NewFile;
 use super::output::{Done, bytes_bar, print_line, say};
 use super::source;
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// tokenizer class `JSONGPT2Tokenizer`, or has `json_escaped_text` in its config.json
     #[arg(long)]
     json_escaped: bool,
+    /// Write OUT.gguf.manifest.json too, as `kitfox manifest` does
+    #[arg(long)]
+    manifest: bool,
 }
 
 /// Runs the command.
@@ -45,7 +49,8 @@ pub fn run(arguments: &Arguments) -> Done {
         say(&format!("note: {} is stored as {ty}: its rows of {width} are no whole blocks of {asked}", fallback.tensor));
     }
     let Converted { n_tensors, bytes, .. } = converted;
-    print_line(&format!("{}: {n_tensors} tensors, {bytes} bytes, {quant}", arguments.output.display()))
+    print_line(&format!("{}: {n_tensors} tensors, {bytes} bytes, {quant}", arguments.output.display()))?;
+    if arguments.manifest { manifest::write(&arguments.output) } else { Ok(()) }
 }
 
 fn write(checkpoint: &mut Checkpoint, quant: Quant, out: &mut BufWriter<File>, name: &Path) -> Result<Converted> {

@@ -10,6 +10,7 @@ mod generate;
 mod host;
 mod inspect;
 mod logits;
+mod manifest;
 mod new_file;
 mod output;
 mod perplexity;
@@ -36,6 +37,8 @@ enum Command {
     Generate(generate::Arguments),
     /// Turn a Hugging Face directory (or a GGUF file) into a GGUF file
     Convert(convert::Arguments),
+    /// Write the SHA-256 of a model file's pieces beside it, by which the npm package checks what it downloads
+    Manifest(manifest::Arguments),
     /// Write the logits after each of the given token ids as safetensors
     Logits(logits::Arguments),
     /// Measure how well a model predicts a text
@@ -187,6 +190,7 @@ pub fn run(cli: Cli) -> ExitCode {
         None => generate::story(),
         Some(Command::Generate(arguments)) => generate::run(arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
+        Some(Command::Manifest(arguments)) => manifest::run(&arguments),
         Some(Command::Logits(arguments)) => logits::run(&arguments),
         Some(Command::Perplexity(arguments)) => perplexity::run(&arguments),
         Some(Command::Eval(command)) => eval::run(&command),

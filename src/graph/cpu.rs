@@ -15,9 +15,7 @@ pub const GARBAGE: u32 = 0x7fc0_dead;
 /// # Errors
 /// [`Error::OutOfMemory`] with the bytes of all buffers.
 pub fn check_memory(program: &Program) -> Result<()> {
-    let plan = liveness::plan(program);
-    let lasting = program.buffers.iter().filter(|buffer| buffer.role != super::Role::Scratch);
-    let words = plan.slot_words.iter().copied().chain(lasting.map(|buffer| buffer.words)).fold(0, usize::saturating_add);
+    let words = liveness::words(program);
     let mut trial: Vec<u32> = Vec::new();
     // Unseen, the compiler would leave it out.
     black_box(&mut trial).try_reserve_exact(words).map_err(|refused| Error::OutOfMemory {

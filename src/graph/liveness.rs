@@ -14,6 +14,12 @@ pub struct Plan {
     pub slot_of: Vec<Option<usize>>,
 }
 
+/// Words of all buffers of a program: those that last, and the slots.
+pub fn words(program: &Program) -> usize {
+    let lasting = program.buffers.iter().filter(|buffer| buffer.role != Role::Scratch);
+    plan(program).slot_words.into_iter().chain(lasting.map(|buffer| buffer.words)).fold(0, usize::saturating_add)
+}
+
 /// Gives every used scratch buffer a slot.
 ///
 /// # Panics

@@ -2,6 +2,7 @@
 //! differences at once, then the weights in file order in pieces of at most 4 MiB. The file never sits whole in memory.
 
 mod eviction;
+pub mod plan;
 
 use super::chunk::Chunks;
 use super::device::{Device, DeviceChoice, Opened};
@@ -92,17 +93,7 @@ impl Model {
     ) -> Result<Self> {
         let config = config(&checkpoint)?;
         let file = checkpoint.file_name().to_owned();
-        let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
-        if options.context.is_none() && context > MAX_CONTEXT {
-            let expected = format!("a context of at most {MAX_CONTEXT} tokens (a shorter one can be given with -c / context)");
-            return Err(Error::config("max_position_embeddings", expected, context).in_file(&checkpoint.config_file));
-        }
-        if !(1..=MAX_CONTEXT).contains(&context) {
-            return Err(Error::argument("context", format!("1 to {MAX_CONTEXT} tokens"), context));
-        }
-        if let Some(chunk) = options.chunk.filter(|chunk| !(1..=MAX_CHUNK).contains(chunk)) {
-            return Err(Error::argument("chunk", format!("1 to {MAX_CHUNK} tokens"), chunk));
-        }
+        let context = context(&checkpoint, &config, &options)?;
         let tokenizer = tokenizer(&checkpoint, &config)?;
         // Its text is of no more use; a vocabulary can be many MB.
         checkpoint.tokenizer = None;
@@ -118,16 +109,10 @@ impl Model {
         let shape = Shape { context, chunk: least, kv_f16, scores: options.scores, evict, gates };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
-        let chunk = chunk(&opened, &checkpoint, &config, shape, options.chunk)?;
+        let chunk = chunk(opened.is_hardware(), &checkpoint, &config, shape, options.chunk)?;
         let Declared { mut program, pages, network, moves } = declare(&checkpoint, &config, Shape { chunk, ..shape })?;
         fits_in_bindings(&program, context)?;
-        let graphs = Graphs {
-            decode: network.record_decode(&mut program),
-            prefill: network.record_prefill(&mut program, false),
-            score: options.scores.then(|| network.record_prefill(&mut program, true)),
-            draw: network.record_draw(&mut program),
-            decode_and_draw: network.record_decode_and_draw(&mut program),
-        };
+        let graphs = record(&network, &mut program, options.scores);
 
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let (one, many) = typical_steps(&config, context, if options.chunk.is_some() { chunk } else { chunk.min(TYPICAL_CHUNK) });
@@ -188,6 +173,33 @@ impl Model {
     }
 }
 
+/// Tokens of the context; that and the chunk are checked.
+fn context(checkpoint: &Checkpoint, config: &Config, options: &LoadOptions) -> Result<usize> {
+    let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
+    if options.context.is_none() && context > MAX_CONTEXT {
+        let expected = format!("a context of at most {MAX_CONTEXT} tokens (a shorter one can be given with -c / context)");
+        return Err(Error::config("max_position_embeddings", expected, context).in_file(&checkpoint.config_file));
+    }
+    if !(1..=MAX_CONTEXT).contains(&context) {
+        return Err(Error::argument("context", format!("1 to {MAX_CONTEXT} tokens"), context));
+    }
+    if let Some(chunk) = options.chunk.filter(|chunk| !(1..=MAX_CHUNK).contains(chunk)) {
+        return Err(Error::argument("chunk", format!("1 to {MAX_CHUNK} tokens"), chunk));
+    }
+    Ok(context)
+}
+
+/// The graphs that a model has.
+fn record(network: &Fox, program: &mut Program, scores: bool) -> Graphs {
+    Graphs {
+        decode: network.record_decode(program),
+        prefill: network.record_prefill(program, false),
+        score: scores.then(|| network.record_prefill(program, true)),
+        draw: network.record_draw(program),
+        decode_and_draw: network.record_decode_and_draw(program),
+    }
+}
+
 /// The types of a checkpoint's matrices, that of most bytes first.
 fn matrix_types(checkpoint: &Checkpoint) -> String {
     let mut bytes: Vec<(TensorType, u64)> = Vec::new();
@@ -217,8 +229,7 @@ fn check_gates(checkpoint: &Checkpoint, config: &Config, gates: &Gates) -> Resul
 }
 
 /// Tokens of a prefill replay that buffers are sized for: what the caller says, else what pays on the device.
-fn chunk(opened: &Opened, checkpoint: &Checkpoint, config: &Config, shape: Shape, given: Option<usize>) -> Result<usize> {
-    let hardware = opened.is_hardware();
+fn chunk(hardware: bool, checkpoint: &Checkpoint, config: &Config, shape: Shape, given: Option<usize>) -> Result<usize> {
     let most = match given {
         Some(chunk) => chunk,
         None if shape.scores => scores_chunk(hardware, config.vocab),

@@ -9,7 +9,7 @@ use super::draw::Draws;
 use crate::error::{Error, Result};
 use crate::gpu::PendingRead;
 use crate::kernel::attention::{Kv, PAGE};
-use crate::model::Config;
+use crate::model::{Config, Pages};
 use std::collections::VecDeque;
 
 /// When pages of keys die.
@@ -110,18 +110,12 @@ impl Model {
     /// # Errors
     /// What the device reports.
     pub async fn kv_bytes_live(&mut self) -> Result<u64> {
-        Ok(self.live_pages().await? as u64 * self.page_bytes())
+        Ok(self.live_pages().await? as u64 * page_bytes(&self.config, self.network.kv_f16()))
     }
 
     /// Bytes of all pages, live or free.
     pub fn kv_bytes_pool(&self) -> u64 {
-        (self.config.n_layers * self.pages.per_layer()) as u64 * self.page_bytes()
-    }
-
-    /// Keys, values and λ of a page.
-    fn page_bytes(&self) -> u64 {
-        let Config { head_dim, n_heads, n_kv_heads, .. } = self.config;
-        4 * (PAGE * (2 * Kv::row_words(head_dim, self.network.kv_f16()) + 2 * (n_heads / n_kv_heads))) as u64
+        pool_bytes(&self.config, &self.pages, self.network.kv_f16())
     }
 
     /// Gives the next `n` tokens their pages.
@@ -287,4 +281,15 @@ impl Model {
         self.pages.rewind(self.pages.n_tokens() - position);
         self.unsee();
     }
+}
+
+/// Bytes of all pages of all layers.
+pub(super) fn pool_bytes(config: &Config, pages: &Pages, kv_f16: bool) -> u64 {
+    (config.n_layers * pages.per_layer()) as u64 * page_bytes(config, kv_f16)
+}
+
+/// Keys, values and λ of a page.
+fn page_bytes(config: &Config, kv_f16: bool) -> u64 {
+    let Config { head_dim, n_heads, n_kv_heads, .. } = *config;
+    4 * (PAGE * (2 * Kv::row_words(head_dim, kv_f16) + 2 * (n_heads / n_kv_heads))) as u64
 }

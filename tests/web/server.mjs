@@ -81,10 +81,14 @@ const LIES = {
   kind: gguf(3, 0, 1, [8, 3], 'fox', [4, 77]),
 };
 
-/** Starts it; gives its address and a function that ends it. `folders`: pairs of a path's start and a folder, before the others. */
-export async function startServer(folders = []) {
+/**
+ * Starts it; gives its address and a function that ends it. `folders`: pairs of a path's start and a folder, before the others.
+ * `first` may answer a request itself, and then gives true.
+ */
+export async function startServer(folders = [], first = () => false) {
   const server = http.createServer(async (request, response) => {
     const { pathname } = new URL(request.url, 'http://server');
+    if (first(request, response, pathname)) return;
     if (TRICKS[pathname]) return TRICKS[pathname](response);
     const [, unsized, lie] = /^\/lying\/(unsized\/)?(\w+)\.gguf$/.exec(pathname) ?? [];
     if (lie !== undefined) {

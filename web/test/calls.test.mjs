@@ -88,11 +88,15 @@ async function stillWorks(fox) {
 }
 
 test('a load gives progress and info, with absolute URLs', async () => {
-  const seen = [];
-  const fox = await Kitfox.load('m.gguf', { onProgress: (p) => seen.push(p), wasmUrl: '/k.wasm', context: 64 });
-  assert.deepEqual(seen, [{ doneBytes: 1, totalBytes: 2 }, { doneBytes: 2, totalBytes: 2 }]);
+  const [seen, events] = [[], []];
+  const fox = await Kitfox.load('m.gguf#here', { onProgress: (p) => seen.push(p), onEvent: (e) => events.push(e), wasmUrl: '/k.wasm', context: 64 });
+  const at = (phase, doneBytes) => ({ phase, doneBytes, totalBytes: 2, bytesPerSecond: 5 });
+  assert.deepEqual(seen, [at('upload', 1), at('compile', 2)]);
+  assert.deepEqual(events, [{ kind: 'uncached', url: 'http://page.example/folder/m.gguf', reason: 'a test' }]);
   assert.equal(fox.info.device, 'speller');
-  const { url, wasmUrl, context, device } = made[0].asked;
+  const { parts, wasmUrl, context, device } = made[0].asked;
+  assert.equal(parts.length, 1);
+  const [{ url }] = parts;
   assert.deepEqual([url, wasmUrl, context, device], ['http://page.example/folder/m.gguf', 'http://page.example/k.wasm', 64, 'auto']);
   await stillWorks(fox);
   assert.equal(fox.info.heapBytes, 5, 'info is that of the last call');
@@ -114,7 +118,8 @@ test('a load that fails, is aborted or panics ends its worker and leaves the nex
     throw own;
   };
   await assert.rejects(Kitfox.load('m', { onProgress }), own);
-  assert.deepEqual(made.map(({ terminated }) => terminated), [true, true, true, true, true]);
+  await assert.rejects(Kitfox.load('m', { onEvent: onProgress }), own);
+  assert.deepEqual(made.map(({ terminated }) => terminated), [true, true, true, true, true, true]);
   await stillWorks(await Kitfox.load('m'));
 });
 
@@ -159,7 +164,7 @@ test('options that were not given are not sent: the engine has its own defaults'
 
   const load = { chunk: 32, prune: 1e-4, overflow: 'slide', baseline: true, context: 512, device: 'gpu' };
   await Kitfox.load('m', { ...load, kv: undefined, signal: new AbortController().signal, onProgress() {}, workerUrl: 'w.js' });
-  assert.deepEqual(made[1].asked, { type: 'load', url: 'http://page.example/folder/m', ...load });
+  assert.deepEqual(made[1].asked, { type: 'load', parts: [{ url: 'http://page.example/folder/m' }], cache: 'auto', ...load });
 });
 
 test('a measurement tells its phases and gives its report, between other calls; an abort or an error ends it alone', async () => {

@@ -13,6 +13,8 @@ test('good options pass', () => {
   checkLoad('m.gguf', { kv: 'f32', scores: true });
   checkLoad('m.gguf', { prune: 'off', overflow: 'slide', chunk: MOST_CHUNK, baseline: true });
   checkLoad('m.gguf', { prune: 4.5e-5, overflow: 'error', chunk: 1, baseline: undefined });
+  checkLoad(new Blob(['x']), { cache: 'only', revalidate: true, persist: false, manifest: true, retries: 0, onEvent() {} });
+  for (const source of [new ArrayBuffer(4), Uint8Array.of(1), ['a', 'b'], [new Blob([]), new URL('https://a.example/m')]]) checkLoad(source, {});
   checkGenerate('a', { inFlight: MOST_IN_FLIGHT, ignoreEos: true, repeatLastN: 0 });
   checkBench({});
   checkBench({ context: 2, n: 1, runs: 1, inFlight: 1, floor: false, text: 'a', signal: new AbortController().signal, onProgress() {} });
@@ -26,6 +28,11 @@ test('good options pass', () => {
 test('bad load options are refused by name', () => {
   refuses(() => checkLoad(undefined, {}), /load: url: .*undefined/);
   refuses(() => checkLoad('', {}), /load: url/);
+  for (const source of [[], [''], ['a', , 'b'], [1], {}, null, 5, [['a']]]) refuses(() => checkLoad(source, {}), /load: url: expected a (URL|list of parts)/);
+  for (const cache of ['on', true, null]) refuses(() => checkLoad('m', { cache }), /cache: expected 'auto', 'off' or 'only'/);
+  for (const manifest of [false, 1]) refuses(() => checkLoad('m', { manifest }), /manifest: expected true, a URL or a manifest/);
+  for (const retries of [-1, 0.5, 101, '4']) refuses(() => checkLoad('m', { retries }), /retries: expected a whole number from 0 to 100/);
+  refuses(() => checkLoad('m', { onEvent: 1 }), /onEvent: expected a function/);
   refuses(() => checkLoad('m', null), /object of options, got null/);
   refuses(() => checkLoad('m', { contxt: 1 }), /unknown option contxt \(known: onProgress, .*context/);
   refuses(() => checkLoad('m', { toString: 1 }), /unknown option toString/);

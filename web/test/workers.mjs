@@ -23,14 +23,15 @@ export function fakeWorkers(hold) {
         engine.panic = (message) => reject(new KitfoxError('crashed', `the engine stopped: ${message}`));
       });
       crash.catch(() => undefined); // where no loop listens
-      const load = async (message, onProgress) => {
+      const load = async (message, { onProgress, onEvent }) => {
         this.asked = message;
-        const url = message.url ?? message.from.url ?? '';
+        const url = message.parts?.[0].url ?? message.from?.url ?? '';
         if (url.endsWith('stalled')) await new Promise(() => {});
         if (url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404');
         if (url.endsWith('panics')) engine.panic('while loading');
-        onProgress(1, 2);
-        onProgress(2, 2);
+        onEvent({ kind: 'uncached', url, reason: 'a test' });
+        onProgress({ phase: 'upload', doneBytes: 1, totalBytes: 2, bytesPerSecond: 5 });
+        onProgress({ phase: 'compile', doneBytes: 2, totalBytes: 2, bytesPerSecond: 5 });
         return held;
       };
       if (this.url.endsWith('absent.js')) {

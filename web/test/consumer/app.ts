@@ -13,7 +13,11 @@ import {
   type KitfoxErrorCode,
   type LayerInfo,
   type LayerSource,
+  type LoadEvent,
   type LoadOptions,
+  type LoadProgress,
+  type Plan,
+  type Probe,
   type Summary,
 } from 'kitfox';
 
@@ -36,6 +40,16 @@ export async function write(url: URL, output: { append(text: string): void }): P
   fox.dispose();
   const finish: FinishReason | undefined = story.summary?.finish;
   return finish === 'aborted' ? undefined : story.summary;
+}
+
+export async function keep(file: File): Promise<number> {
+  const onEvent = (event: LoadEvent): void => void (event.kind === 'retry' && event.waitMs.toFixed());
+  const onProgress = ({ phase, bytesPerSecond }: LoadProgress): unknown => [phase === 'verify', bytesPerSecond];
+  const { fits, fetchBytes }: Plan = await Kitfox.plan(['a.0', 'a.1'], { manifest: true, cache: 'off' });
+  const probe: Probe = await Kitfox.probe();
+  if (fits && probe.webgpu) (await Kitfox.load(file, { onEvent, onProgress, retries: 2, persist: true })).dispose();
+  for (const { url, complete } of await Kitfox.cached()) if (!complete) await Kitfox.evict(url);
+  return fetchBytes;
 }
 
 export async function measure(fox: Kitfox): Promise<number | null> {

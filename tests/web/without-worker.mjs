@@ -1,0 +1,4 @@
+// The worker without what its address names: `?opfs`, `?opfs&caches`, `?quota`, `?full`.
+
+import './without.mjs';
+import '/kitfox/worker.js';
