@@ -20,7 +20,9 @@ use std::collections::VecDeque;
 use web_time::{Duration, Instant};
 
 /// Most tokens of a batch. Two batches are under way at once, and all but one of their tokens may have to be taken back.
-pub const MAX_IN_FLIGHT: usize = gpu::MAX_REPLAYS;
+pub const MAX_IN_FLIGHT: usize = 16;
+
+const _: () = assert!(MAX_IN_FLIGHT <= gpu::MAX_REPLAYS, "a batch is one submit");
 
 const _: () = assert!(2 * MAX_IN_FLIGHT - 1 <= MAX_REWIND, "a late stop takes back two batches less a token");
 
