@@ -20,7 +20,8 @@ const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext',
 export async function buildWasm() {
   await setUpRust();
   await installPackages();
-  const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS };
+  // Whatever the user has set: an incremental build is larger.
+  const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS, CARGO_INCREMENTAL: '0' };
   await run('cargo', ['build', '--lib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'], { env });
   const out = `${root}web/dist/wasm`;
   await rm(out, { recursive: true, force: true });
