@@ -79,7 +79,7 @@ fn a_refused_call_leaves_the_sequence_as_it_was() {
 
 #[test]
 fn a_context_or_chunk_that_cannot_be_is_refused_before_any_weight_is_read() {
-    for (context, chunk) in [(Some(0), None), (Some((1 << 18) + 1), None), (None, Some(0)), (None, Some(4096))] {
+    for (context, chunk) in [(Some(0), None), (Some((1 << 18) + 1), None), (None, Some(0)), (None, Some(4097))] {
         let refused =
             load("fox_pro", LoadOptions { context, chunk, device: DeviceChoice::Cpu, ..Default::default() }).err().unwrap();
         assert!(matches!(refused, Error::Argument { .. }), "{refused}");
