@@ -14,7 +14,10 @@ pub mod model;
 pub mod pages;
 pub mod sampler;
 pub mod score;
+// Nothing of the package saves sequences yet, and its module is near its budget.
+#[cfg(not(target_arch = "wasm32"))]
 pub mod sequences;
+#[cfg(not(target_arch = "wasm32"))]
 pub mod snapshot;
 pub mod trace;
 
@@ -28,4 +31,5 @@ pub use model::Model;
 pub use pages::Pruning;
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
+#[cfg(not(target_arch = "wasm32"))]
 pub use sequences::Sequences;
