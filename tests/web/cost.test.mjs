@@ -60,9 +60,11 @@ test('for a text of 400 tokens nothing is created, and each is six dispatches a 
   // Beside the tokens (of which the first is only drawn) the prompt's last, read by the graph of prompts.
   const dispatches = (TOKENS - 1) * info.dispatchesPerToken;
   assert.ok(made.dispatchWorkgroups >= dispatches && made.dispatchWorkgroups <= dispatches + 20 * LAYERS, `${made.dispatchWorkgroups} dispatches`);
-  assert.equal(made.beginComputePass, TOKENS + 1);
+  // A pass for a batch of four, one more where a batch goes on in the next page, and those of the prompt's last and of the first draw.
+  const passes = TOKENS / 4;
+  assert.ok(made.beginComputePass >= passes && made.beginComputePass <= passes + TOKENS / 64 + 4, `${made.beginComputePass} passes`);
   // One encoder reads a batch of four, and one looks at dead pages once in 64 tokens.
-  assert.ok(made.createCommandEncoder <= TOKENS + 1 + TOKENS / 4 + TOKENS / 64 + 1, `${made.createCommandEncoder} encoders`);
+  assert.ok(made.createCommandEncoder <= made.beginComputePass + TOKENS / 4 + TOKENS / 64 + 1, `${made.createCommandEncoder} encoders`);
   assert.equal(made.mapAsync, made.createCommandEncoder - made.beginComputePass);
   assert.deepEqual(complaints, []);
   await page.close();
