@@ -1,50 +1,19 @@
 //! `kitfox inspect gates` and `kitfox bench` as built: the files and keys that scripts read, and how bad input ends.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/command.rs"]
+mod command;
 mod common;
 #[path = "common/tiny.rs"]
 mod tiny;
 #[path = "common/tokenizers.rs"]
 mod tokenizers;
 
+use command::{assert_fails, folder, succeeds, text};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
 use tiny::Tiny;
-
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench").join(test);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn text(path: &Path) -> String {
-    path.to_str().unwrap().to_owned()
-}
-
-fn kitfox(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kitfox")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-fn succeeds(arguments: &[&str]) -> (String, String) {
-    let output = kitfox(arguments);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{arguments:?}: {stderr}");
-    (String::from_utf8(output.stdout).unwrap(), stderr)
-}
-
-fn assert_fails(code: i32, named: &[&str], arguments: &[&str]) {
-    let output = kitfox(arguments);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-    let line = stderr.lines().next().unwrap_or_default();
-    assert!(line.starts_with("error: ") && output.stdout.is_empty(), "{arguments:?}: {stderr}");
-    for name in named {
-        assert!(line.contains(name), "{arguments:?}: no {name:?} in {line:?}");
-    }
-}
 
 /// Shape and numbers of a tensor of f32.
 fn tensor(path: &Path, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
@@ -68,7 +37,7 @@ fn bytes(numbers: &[f32]) -> Vec<u8> {
 
 #[test]
 fn gates_of_a_text_are_written_with_their_shape() {
-    let folder = folder("inspect");
+    let folder = folder("bench", "inspect");
     let model = text(&Tiny::new(Some(tokenizers::byte_level())).write(&folder.join("model")));
     let (out, book) = (folder.join("g.safetensors"), folder.join("book"));
     let inspect = |more: &[&str]| {
@@ -97,7 +66,7 @@ fn gates_of_a_text_are_written_with_their_shape() {
 
 #[test]
 fn bad_use_of_gates_is_named() {
-    let folder = folder("bad");
+    let folder = folder("bench", "bad");
     let model = text(&Tiny::new(Some(tokenizers::byte_level())).write(&folder.join("model")));
     let plain = text(&Tiny::new(None).write(&folder.join("plain")));
     let out = text(&folder.join("g.safetensors"));
@@ -218,7 +187,7 @@ fn bench_reports_every_key_and_null_only_what_cannot_be_known() {
 /// one before, with τ = 2 · 0.25 + 6.9), which only the pruned side sees.
 #[test]
 fn both_sides_of_prune_see_the_gates_that_are_replayed() {
-    let folder = folder("prune");
+    let folder = folder("bench", "prune");
     let log_f = [vec![0.0; 50], vec![-1.0; 50]].concat();
     let tensors = [("log_f", Dtype::F32, &[1, 2, 50][..], bytes(&log_f)), ("u", Dtype::F32, &[1, 2][..], bytes(&[0.25, 0.25]))];
     let gates = write(&folder.join("g.safetensors"), &tensors);
@@ -247,6 +216,7 @@ fn on_a_gpu_the_floor_is_that_of_the_figures_beside_it() {
 #[test]
 fn products_are_timed_in_every_way_there_is() {
     assert_fails(2, &["quant", "--shape", "q8_0"], &["bench", "--quant", "q8_0", "--device", "cpu"]);
+    assert_fails(2, &["device", "a GPU's"], &["bench", "--matmul", "64,64,64", "--device", "cpu"]);
     if !common::gpu_expected() {
         return;
     }

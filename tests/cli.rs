@@ -1,24 +1,19 @@
 //! The built binary: what it prints, and how it ends for every kind of bad input. On the CPU device, so that no adapter is needed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/command.rs"]
+mod command;
 #[path = "common/tiny.rs"]
 mod tiny;
 #[path = "common/tokenizers.rs"]
 mod tokenizers;
 
+use command::{assert_fails, folder, kitfox, stdout_of, text};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use tiny::{Tiny, VOCAB};
-
-/// An empty folder of one test.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(test);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// The tiny model, with or without tokenizer, as it should be.
 fn model(folder: &Path, tokenizer: bool) -> String {
@@ -26,36 +21,8 @@ fn model(folder: &Path, tokenizer: bool) -> String {
     text(&tiny.write(&folder.join(if tokenizer { "model" } else { "plain" })))
 }
 
-fn text(path: &Path) -> String {
-    path.to_str().unwrap().to_owned()
-}
-
-fn kitfox(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kitfox")).args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-/// Runs what must succeed; its stdout.
-fn stdout_of(arguments: &[&str]) -> String {
-    let output = kitfox(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 fn json_of(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout_of(arguments)).unwrap()
-}
-
-/// Runs what must fail with this code, nothing on stdout, and a first line on stderr that names all of `named`.
-fn assert_fails(code: i32, named: &[&str], arguments: &[&str]) {
-    let output = kitfox(arguments);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
-    assert!(output.stdout.is_empty(), "{arguments:?} printed {:?}", String::from_utf8_lossy(&output.stdout));
-    let line = stderr.lines().next().unwrap_or_default();
-    assert!(line.starts_with("error: "), "{arguments:?}: {stderr}");
-    for name in named {
-        assert!(line.contains(name), "{arguments:?}: no {name:?} in {line:?}");
-    }
 }
 
 fn logits_of(path: &Path) -> Vec<Vec<f32>> {
@@ -69,7 +36,7 @@ fn logits_of(path: &Path) -> Vec<Vec<f32>> {
 
 #[test]
 fn bad_usage_is_exit_code_2() {
-    let folder = folder("usage");
+    let folder = folder("cli", "usage");
     let model = model(&folder, true);
     let out = text(&folder.join("out"));
     let generate = |more: &[&'static str]| [&["generate", "-m", model.as_str(), "--device", "cpu"], more].concat();
@@ -104,7 +71,7 @@ fn bad_usage_is_exit_code_2() {
 
 #[test]
 fn runs_that_cannot_be_done_are_exit_code_1() {
-    let folder = folder("failed");
+    let folder = folder("cli", "failed");
     let (model, plain) = (model(&folder, true), model(&folder, false));
     let file = text(&folder.join("text"));
     std::fs::write(&file, b"abc\xff").unwrap();
@@ -112,7 +79,7 @@ fn runs_that_cannot_be_done_are_exit_code_1() {
     std::fs::write(&words, "1 2 abc").unwrap();
     let out = text(&folder.join("out"));
     let long = "a".repeat(100);
-    let cases: [(&[&str], Vec<&str>); 9] = [
+    let cases: [(&[&str], Vec<&str>); 13] = [
         (&["context", "102", "64"], vec!["generate", "-m", &model, "-p", &long, "--device", "cpu"]),
         (&["context", "5", "4"], vec!["generate", "-m", &model, "-p", "abc", "-c", "4", "--device", "cpu"]),
         (&["tokenizer", "generate"], vec!["generate", "-m", &plain, "-p", "a", "--device", "cpu"]),
@@ -120,7 +87,12 @@ fn runs_that_cannot_be_done_are_exit_code_1() {
         (&["text", "byte 3", "UTF-8"], vec!["perplexity", "-m", &model, "-f", &file, "--device", "cpu"]),
         (&["nowhere", "read"], vec!["perplexity", "-m", &model, "-f", "/nowhere"]),
         (&["nowhere"], vec!["logits", "-m", &model, "--ids-file", "/nowhere", "-o", &out]),
-        (&["/nowhere/out"], vec!["convert", &model, "-o", "/nowhere/out", "--quant", "f16"]),
+        // Before any work: nothing is generated that could not be kept.
+        (&["/nowhere/out", "no folder"], vec!["convert", &model, "-o", "/nowhere/out", "--quant", "f16"]),
+        (&["/nowhere/out", "no folder"], vec!["logits", "-m", &model, "--ids", "1", "-o", "/nowhere/out", "--device", "cpu"]),
+        (&["/nowhere/s", "no folder"], vec!["generate", "-m", &model, "-p", "a", "--session", "/nowhere/s", "--device", "cpu"]),
+        (&["g.safetensors", "no folder"], vec!["inspect", "gates", "-m", &model, "-p", "a", "-o", "/nowhere/g.safetensors"]),
+        (&["loss.csv", "no folder"], vec!["eval", "per-token-loss", "-m", &model, "-f", &words, "-o", "/nowhere/loss.csv"]),
         (&["words", "token ids", "abc"], vec!["logits", "-m", &model, "--ids-file", &words, "-o", &out]),
     ];
     for (named, arguments) in cases {
@@ -145,7 +117,7 @@ fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
 
 #[test]
 fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
-    let folder = folder("files");
+    let folder = folder("cli", "files");
     let good = model(&folder, true);
     stdout_of(&["convert", &good, "-o", &text(&folder.join("good.gguf")), "--quant", "f32"]);
     let tokenizer = || Some(tokenizers::byte_level());
@@ -211,7 +183,7 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
 
 #[test]
 fn every_fallback_is_listed() {
-    let folder = folder("fallbacks");
+    let folder = folder("cli", "fallbacks");
     let good = model(&folder, true);
     let gguf = text(&folder.join("out.gguf"));
     // Rows of 32 and 64: no whole blocks of 256.
@@ -235,7 +207,7 @@ fn every_fallback_is_listed() {
 
 #[test]
 fn an_input_is_not_overwritten() {
-    let folder = folder("overwrite");
+    let folder = folder("cli", "overwrite");
     let good = model(&folder, true);
     let gguf = text(&folder.join("good.gguf"));
     stdout_of(&["convert", &good, "-o", &gguf, "--quant", "q8_0"]);
@@ -253,7 +225,7 @@ fn an_input_is_not_overwritten() {
 
 #[test]
 fn what_is_no_file_or_an_input_is_not_written_over() {
-    let folder = folder("outputs");
+    let folder = folder("cli", "outputs");
     let good = model(&folder, true);
     let at = |name: &str| text(&folder.join(name));
     let (gguf, part, book, ids) = (at("model.gguf"), at("other.gguf.part"), at("book"), at("ids.part"));
@@ -293,7 +265,7 @@ fn what_is_no_file_or_an_input_is_not_written_over() {
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_no_model() {
-    let folder = folder("fifo");
+    let folder = folder("cli", "fifo");
     let pipe = text(&folder.join("pipe.gguf"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     assert_fails(1, &["pipe.gguf", "not a regular file"], &["inspect", "-m", &pipe]);
@@ -301,7 +273,7 @@ fn a_pipe_is_no_model() {
 
 #[test]
 fn generation_streams_the_continuation_and_the_json_says_the_same() {
-    let folder = folder("generate");
+    let folder = folder("cli", "generate");
     let model = model(&folder, true);
     let base = ["generate", "-m", &model, "--device", "cpu", "-p", "hello", "-n", "20", "--seed", "7", "--ignore-eos"];
     let summary = json_of(&[&base[..], &["--json"]].concat());
@@ -340,7 +312,7 @@ fn generation_streams_the_continuation_and_the_json_says_the_same() {
 
 #[test]
 fn generation_ends_at_the_context_and_does_nothing_for_no_tokens() {
-    let folder = folder("ends");
+    let folder = folder("cli", "ends");
     let model = model(&folder, true);
     let base = ["generate", "-m", &model, "--device", "cpu", "-p", "hello", "--temp", "0", "--json", "--ignore-eos"];
     let full = json_of(&[&base[..], &["-n", "100", "-c", "10"]].concat());
@@ -355,7 +327,7 @@ fn generation_ends_at_the_context_and_does_nothing_for_no_tokens() {
 
 #[test]
 fn a_prompt_from_stdin_loses_its_last_line_break_only() {
-    let folder = folder("stdin");
+    let folder = folder("cli", "stdin");
     let model = model(&folder, true);
     let run = |input: &[u8]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kitfox"));
@@ -373,7 +345,7 @@ fn a_prompt_from_stdin_loses_its_last_line_break_only() {
 
 #[test]
 fn logits_are_the_same_in_chunks_and_token_by_token_and_perplexity_follows_from_them() {
-    let folder = folder("logits");
+    let folder = folder("cli", "logits");
     let model = model(&folder, true);
     let sentence = "hello a world, this is a text of some length";
     let ids: Vec<u32> =
@@ -423,7 +395,7 @@ fn logits_are_the_same_in_chunks_and_token_by_token_and_perplexity_follows_from_
 
 #[test]
 fn what_needs_no_tokenizer_works_without_one() {
-    let folder = folder("plain");
+    let folder = folder("cli", "plain");
     let plain = model(&folder, false);
     let gguf = text(&folder.join("plain.gguf"));
     stdout_of(&["convert", &plain, "-o", &gguf, "--quant", "q4_0"]);
@@ -450,7 +422,7 @@ fn devices_and_check_run_here() {
 
 #[test]
 fn a_reader_that_has_had_enough_is_no_error() {
-    let folder = folder("pipe");
+    let folder = folder("cli", "pipe");
     let model = model(&folder, true);
     let mut command = Command::new(env!("CARGO_BIN_EXE_kitfox"));
     command.args(["generate", "-m", &model, "--device", "cpu", "-p", "a", "-n", "60", "--ignore-eos"]);

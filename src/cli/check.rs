@@ -1,9 +1,8 @@
 //! `kitfox check`: every kernel on this machine's adapter, or the CPU's fast code, against the plain twins.
 
 use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
-use super::{DeviceArgument, baseline};
+use super::{DeviceArgument, baseline, open_gpu};
 use clap::Args;
-use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::kernel::KERNELS;
 use kitfox::session::check::{Checked, check, check_kernel_on_cpu};
 use kitfox::{Error, Result};
@@ -37,8 +36,7 @@ pub fn run(arguments: &Arguments) -> Done {
 }
 
 fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
-    let open = async { if baseline { Gpu::open(AdapterPick::Any).await } else { Gpu::open_equipped(AdapterPick::Any).await } };
-    let gpu = pollster::block_on(open)?;
+    let gpu = open_gpu(baseline)?;
     gpu.notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
     let bar = tokens_bar("checking", 0);
     let mut seen = |checked: &Checked| bar.set_message(checked.kernel);

@@ -18,6 +18,7 @@ mod session_file;
 mod source;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::session::{DeviceChoice, KvType, LoadOptions, Overflow, Pruning};
 use output::Stop;
 use std::path::PathBuf;
@@ -121,6 +122,12 @@ impl From<OverflowArgument> for Overflow {
 /// Whether a GPU is opened with WebGPU's baseline only.
 fn baseline(flag: bool) -> bool {
     flag || std::env::var("KITFOX_BASELINE").is_ok_and(|value| value == "1")
+}
+
+/// A GPU without a model, hardware before software, with everything that it has or with the baseline.
+fn open_gpu(baseline: bool) -> kitfox::Result<Gpu> {
+    let open = async { if baseline { Gpu::open(AdapterPick::Any).await } else { Gpu::open_equipped(AdapterPick::Any).await } };
+    pollster::block_on(open)
 }
 
 /// The devices by name.

@@ -1,6 +1,6 @@
 //! Files that commands write. Each is written beside its final name, as `OUT.part`, and renamed when it is whole: a run that fails
-//! leaves what was there before. A name that cannot be meant is refused before any work: a directory, a device (the rename would
-//! put a file in its place), and the run's own inputs, which are read while the output is written.
+//! leaves what was there before. A name that cannot be meant is refused before any work: a directory, one in a folder that is not
+//! there, a device (the rename would put a file in its place), and the run's own inputs, which are read while the output is written.
 
 use super::output::file_error;
 use kitfox::{Error, Result};
@@ -16,9 +16,15 @@ pub struct NewFile<'a> {
 
 impl<'a> NewFile<'a> {
     /// # Errors
-    /// [`Error::Argument`] when there is something else than a file, or it is one of `inputs`. So for the part beside it.
+    /// [`Error::Argument`] when there is something else than a file, or it is one of `inputs`; so for the part beside it. [`Error::Io`] when
+    /// there is no folder for it.
     pub fn new(path: &'a Path, inputs: &[&Path]) -> Result<Self> {
         let part = part_of(path);
+        // The parent of a bare name is the empty path: the folder we are in.
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            let missing = std::io::Error::new(std::io::ErrorKind::NotFound, format!("no folder {}", folder.display()));
+            return Err(file_error(path, "create", &missing));
+        }
         for name in [path, &part] {
             let refuse =
                 |expected: &str, got: &str| Err(Error::argument("output", expected, format!("{} ({got})", name.display())));

@@ -1,5 +1,4 @@
-//! The file of a session (`generate --session`): read if it is there, and written again at the end. The same bytes as those of the npm
-//! package's `session.save()`.
+//! The file of a session (`generate --session`): read if it is there, and written again at the end. The bytes are those of `Model::save`.
 
 use super::new_file::NewFile;
 use super::output::file_error;

@@ -241,7 +241,7 @@ impl Executor {
     /// Like [`Executor::replay`].
     ///
     /// # Panics
-    /// When there are more than [`MAX_REPLAYS`] steps.
+    /// When there are no steps, or more than [`MAX_REPLAYS`].
     pub fn replay_each(&self, graph: GraphId, steps: &[Step]) -> Result<()> {
         self.submit(self.graphs[graph.0 as usize].iter(), steps)
     }

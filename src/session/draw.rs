@@ -6,8 +6,8 @@
 //! taken back before anything else is done with the model.
 //!
 //! How many tokens a batch has follows the time of a token and of a round trip: one where a token takes long against its round trip
-//! (with nothing queued ahead where it takes long against the host's work, too), up to [`MAX_IN_FLIGHT`] where it does not. It doubles from batch to batch, so the first token comes
-//! as early as ever.
+//! (with nothing queued ahead where it takes long against the host's work, too), up to [`MAX_IN_FLIGHT`] where it does not, and never
+//! more than a frame of the screen lasts. It doubles from batch to batch, so the first token comes as early as ever.
 
 use super::sampler::SamplerOptions;
 use super::{Device, Model};

@@ -2,8 +2,8 @@
 
 use super::Arguments;
 use crate::cli::output::{Done, print_json, print_line};
+use crate::cli::{DeviceArgument, baseline, open_gpu};
 use kitfox::gpu::race::race;
-use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::kernel::layout::WeightType;
 use kitfox::kernel::matmul;
 use kitfox::{Error, Result};
@@ -16,7 +16,10 @@ pub fn run(arguments: &Arguments, shape: &[usize]) -> Done {
     let ty = WeightType::ALL.into_iter().find(|ty| ty.name().eq_ignore_ascii_case(quant));
     let ty = ty.ok_or_else(|| Error::argument("quant", WeightType::ALL.map(WeightType::name).join(", "), quant))?;
     let shape = sizes(ty, shape)?;
-    let gpu = block_on(Gpu::open_equipped(AdapterPick::Any))?;
+    if matches!(arguments.model.device, DeviceArgument::Cpu | DeviceArgument::Twin) {
+        return Err(Error::argument("device", "auto or gpu: the ways to multiply are a GPU's", "the CPU").into());
+    }
+    let gpu = open_gpu(baseline(arguments.model.baseline))?;
     let times = block_on(race(&gpu, &matmul::MATMUL, &matmul::sample(ty, shape)))?;
     let operations = 2.0 * shape.map(|size| size as f64).iter().product::<f64>();
     let rates: Vec<_> = times.into_iter().map(|(way, seconds)| (way, seconds * 1e6, operations / seconds / 1e12)).collect();
