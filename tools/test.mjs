@@ -19,7 +19,7 @@ const RINGS = {
     const folder = `${root}target/shaders`;
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder, { recursive: true });
-    await run('cargo', ['test', '--release', '--quiet', '--test', 'shaders'], { env: { KITFOX_DUMP_SHADERS: folder } });
+    await run('cargo', ['test', '--release', '--quiet', '--test', 'kernels', 'shaders::'], { env: { KITFOX_DUMP_SHADERS: folder } });
     await run(process.execPath, ['tests/web/tint.mjs', folder]);
   },
   wasm: async () => {

@@ -1,6 +1,6 @@
 //! One compute pipeline per kernel and variant, compiled once per device: several at once, natively on every core, in a browser by
 //! asking for all of them before the first answer is awaited. Layouts come from the kernel's declaration, never from
-//! the shader: the two are compared without a GPU by `tests/shaders.rs`, and by the driver here.
+//! the shader: the two are compared without a GPU by `tests/kernels/shaders.rs`, and by the driver here.
 
 use super::fault::captured;
 use super::{Compiler, Gpu, preprocess, unchecked};

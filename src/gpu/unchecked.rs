@@ -14,7 +14,7 @@ pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
 pub(super) fn trusted_module(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
     // SAFETY: called with the text of `kernel::KERNELS` only, never with a user's. Their indices follow from workgroup and invocation
     // ids, from params and step that this crate computes, and from page tables and token ids that are checked before they are
-    // written; every loop counts up to such a number. `tests/kernels.rs` runs every variant also with wgpu's checks in place and
+    // written; every loop counts up to such a number. `tests/kernels/kernels.rs` runs every variant also with wgpu's checks in place and
     // with guard words behind each buffer, and the results are the same.
     unsafe { device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
 }

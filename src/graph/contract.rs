@@ -2,7 +2,7 @@
 //!
 //! A kernel is one shader file, one Rust file with a `static` [`Kernel`], and one line in `kernel::KERNELS`.
 //! Storage bindings of a shader have the index of their [`BindingDecl`] (0 to 7), `params` has binding 8, `step` binding 9,
-//! all in group 0. `tests/shaders.rs` compares the shader with the declaration, without a GPU.
+//! all in group 0. `tests/kernels/shaders.rs` compares the shader with the declaration, without a GPU.
 
 use super::{Alternatives, BufferId, Program, Step};
 use std::fmt;

@@ -68,7 +68,7 @@ pub const MAX_BINDING_WORDS: usize = (128 << 20) / 4;
 pub const MAX_GROUPS: u32 = 65_535;
 
 /// The few words that differ from one replay to the next; binding 9 of every kernel that asks for it.
-/// `shaders/shared/step.wgsl` declares the same struct, and `tests/shaders.rs` compares the two.
+/// `shaders/shared/step.wgsl` declares the same struct, and `tests/kernels/shaders.rs` compares the two.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Step {

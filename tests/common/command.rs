@@ -1,5 +1,4 @@
 //! The built binary as a test runs it: what it prints, and how it ends.
-#![allow(dead_code, reason = "each test uses what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};

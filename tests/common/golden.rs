@@ -1,7 +1,6 @@
 //! What the tests over the golden cases share: reading a case, and running a model over its text.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of tests fails as tests do")]
-#![allow(dead_code, reason = "each test program uses some of these")]
 
 use kitfox::session::{DeviceChoice, KvType, LoadOptions, Model};
 use safetensors::SafeTensors;

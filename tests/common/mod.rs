@@ -3,6 +3,12 @@
 #![allow(clippy::panic, reason = "a helper of tests fails as tests do")]
 #![allow(dead_code, reason = "each test program uses some of these")]
 
+pub mod command;
+pub mod golden;
+pub mod tiny;
+pub mod tokenizers;
+pub mod toy;
+
 use kitfox::gpu::{AdapterPick, Gpu, adapters};
 
 /// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless [`gpu_expected`] says that

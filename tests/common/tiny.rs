@@ -1,6 +1,5 @@
 //! A tiny FoX (LLaMA) as a Hugging Face directory: one layer, d = 32, two heads, random weights from a fixed seed, and the
 //! byte-level tokenizer of `tokenizers.rs` when asked for.
-#![allow(dead_code, reason = "each test uses what it needs")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kitfox::kernel::inputs;

@@ -1,5 +1,4 @@
 //! Small tokenizers, as the text of their `tokenizer.json`.
-#![allow(dead_code, reason = "each test uses what it needs")]
 
 use serde_json::{Value, json};
 

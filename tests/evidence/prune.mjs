@@ -2,7 +2,7 @@
 //
 //     npm run evidence prune [FOLDER OF THE CHECKPOINT]
 //
-// The folder (default ../shared/model) holds golden.json and books/*.txt. tests/pruned_mass.rs gives the live part of the keys at the end and
+// The folder (default ../shared/model) holds golden.json and books/*.txt. tests/models/pruned_mass.rs gives the live part of the keys at the end and
 // the largest part of any row's attention that dead pages hold (f64, from the q, k and λ of the run); the losses are of `kitfox
 // perplexity` with and without. Results go to prune.md beside this file; each book's are kept in target/evidence/prune.json at once, so
 // that a run which was cut short goes on where it was.

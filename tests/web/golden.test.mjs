@@ -1,5 +1,5 @@
-// The official code's numbers in Chromium, on WebGPU: every model and layer of tests/fixtures, with the bars of tests/golden.rs and
-// tests/layer.rs. One page; a table of the worst errors.
+// The official code's numbers in Chromium, on WebGPU: every model and layer of tests/fixtures, with the bars of tests/models/golden.rs and
+// tests/models/layer.rs. One page; a table of the worst errors.
 
 import assert from 'node:assert/strict';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';

@@ -2,7 +2,7 @@
 //
 //     node tests/web/tint.mjs FOLDER
 //
-// FOLDER holds what `KITFOX_DUMP_SHADERS=FOLDER cargo test --release --test shaders` writes.
+// FOLDER holds what `KITFOX_DUMP_SHADERS=FOLDER cargo test --release --test kernels shaders` writes.
 
 import { readFile, readdir } from 'node:fs/promises';
 import path from 'node:path';

@@ -1,0 +1,25 @@
+//! Whole models: the official numbers, generating, chunks, pruning, gates, saved state.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod chunks;
+mod draws;
+mod gates;
+mod generate;
+mod golden;
+mod import;
+mod in_flight;
+mod json_escape;
+mod layer;
+mod measured;
+mod model;
+mod plan;
+mod prune;
+mod pruned_mass;
+mod sampler;
+mod sequences;
+mod snapshot;
+mod switches;
+mod text;
+mod wide;

@@ -1,0 +1,10 @@
+//! The built program, as a shell runs it.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bench;
+mod cli;
+mod eval;
+mod manifest;
+mod session_file;
