@@ -26,7 +26,7 @@ export function chromium({ webgpu = true } = {}) {
   });
 }
 
-/** Firefox ESR. */
+/** Firefox. Releases on Linux before 142, so also ESR 140, have no WebGPU whatever is set: see `refusal`. */
 export function firefox() {
   return puppeteer.launch({
     browser: 'firefox',
@@ -39,6 +39,15 @@ export function firefox() {
       'gfx.webgpu.ignore-blocklist': true,
     },
   });
+}
+
+/** Why a browser gives no WebGPU adapter to anybody, in its own words; undefined where it gives one. */
+export async function refusal(browser, url) {
+  const { page } = await openPage(browser, url);
+  const why = await page.evaluate(() => navigator.gpu?.requestAdapter().then(() => undefined, ({ message }) => message));
+  await page.close();
+  if (why !== undefined) console.log(`${await browser.version()} refuses WebGPU: ${why}`);
+  return why;
 }
 
 /** What a browser itself says of an answer other than 200, and of a broken connection: that is asked for here. */
