@@ -1,26 +1,38 @@
 // Sessions, scores, the tokenizer and the self-test as a page uses them: each session is as if it were alone, whatever others do.
 
 import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium, inPage, openPage } from './browsers.mjs';
-import { native } from './native.mjs';
-import { startServer } from './server.mjs';
+import { kitfox, native } from './native.mjs';
+import { model, startServer } from './server.mjs';
 
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 
+let folder;
 let server;
 let browser;
 let page;
 let complaints;
 before(async () => {
-  server = await startServer();
+  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-sessions-'));
+  server = await startServer([['/saved/', folder]]);
   browser = await chromium();
   ({ page, complaints } = await openPage(browser, `${server.url}/blank`));
 });
 after(async () => {
   await browser?.close();
   await server?.close();
+  await rm(folder, { recursive: true, force: true });
 });
+
+/** Goes on natively with the session in a file. */
+async function goOn(file, prompt, tokens) {
+  const options = ['-m', model, '-p', prompt, '-n', String(tokens), '--temp', '0', '--json', '--device', 'cpu', '-c', '512'];
+  return JSON.parse(await kitfox('generate', ...options, '--session', file));
+}
 
 test('a session goes on, goes back, forks, is saved and restored, and says what one call would have said', async () => {
   const expected = await native(PROMPT, 12);
@@ -90,6 +102,77 @@ test('a session goes on, goes back, forks, is saved and restored, and says what 
   assert.equal(seen.aborted, 'aborted: aborted');
   assert.equal(seen.disposed, 'disposed: the session was disposed');
   assert.equal(seen.empty, 'argument');
+  assert.deepEqual(complaints, []);
+});
+
+test('a session saved in the browser goes on natively, and one saved natively goes on in the browser', async () => {
+  const MORE = ' Then the hen said';
+  const inBrowser = await inPage(page, async (Kitfox, { collect }, { PROMPT, MORE }) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 512 });
+    const session = await fox.session();
+    await session.append(PROMPT);
+    const first = await collect(session.generate({ temperature: 0, maxTokens: 6 }));
+    const bytes = await session.save();
+    await session.append(MORE);
+    const second = await collect(session.generate({ temperature: 0, maxTokens: 10 }));
+    const third = await collect(session.generate({ temperature: 0, maxTokens: 5 }));
+    fox.dispose();
+    return { bytes: [...bytes].map((byte) => String.fromCharCode(byte)).join(''), first: first.ids, second: second.ids, third: third.ids };
+  }, { PROMPT, MORE });
+  const [there, here] = [path.join(folder, 'browser.kfxs'), path.join(folder, 'native.kfxs')];
+  await writeFile(there, Buffer.from(inBrowser.bytes, 'latin1'));
+  assert.deepEqual((await goOn(there, MORE, 10)).ids, inBrowser.second, 'natively');
+
+  assert.deepEqual((await goOn(here, PROMPT, 6)).ids, inBrowser.first);
+  const { ids } = await goOn(here, MORE, 10);
+  const third = await inPage(page, async (Kitfox, { collect }) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 256 });
+    const session = await fox.session();
+    await session.restore(new Uint8Array(await (await fetch('/saved/native.kfxs')).arrayBuffer()));
+    const { ids } = await collect(session.generate({ temperature: 0, maxTokens: 5 }));
+    fox.dispose();
+    return ids;
+  });
+  assert.deepEqual([ids, third], [inBrowser.second, inBrowser.third], 'in the browser');
+  assert.deepEqual(complaints, []);
+});
+
+test('eight calls at once each give what they give alone', async () => {
+  const { alone, together } = await inPage(page, async (Kitfox, { collect }, PROMPT) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 256 });
+    const session = await fox.session();
+    await session.append(PROMPT);
+    // Texts of their own, and a session's between them.
+    const ask = (ix) => (ix === 5 ? session : fox).generate(...(ix === 5 ? [] : [PROMPT.slice(0, 12 + 4 * ix)]), { seed: ix, maxTokens: 8, temperature: 1.5 });
+    const [alone, mark] = [[], await session.mark()];
+    for (let ix = 0; ix < 8; ix += 1) alone.push((await collect(ask(ix))).ids.join());
+    await session.rewind(mark);
+    const together = await Promise.all(Array.from({ length: 8 }, async (_, ix) => (await collect(ask(ix))).ids.join()));
+    fox.dispose();
+    return { alone, together };
+  }, PROMPT);
+  assert.deepEqual(together, alone);
+  assert.equal(new Set(alone).size, 8, 'no two are the same');
+  assert.deepEqual(complaints, []);
+});
+
+test('on a GPU a session with others in between says what one call says', async () => {
+  const expected = await native(PROMPT, 6);
+  const seen = await inPage(page, async (Kitfox, { collect }, PROMPT) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'gpu', baseline: true, context: 128 });
+    const ids = async (generation) => (await collect(generation)).ids;
+    const greedy = (maxTokens) => ({ temperature: 0, maxTokens });
+    const session = await fox.session();
+    await session.append(PROMPT);
+    const first = await ids(session.generate(greedy(3)));
+    const other = await fox.session();
+    await other.append('Something else');
+    const second = await ids(session.generate(greedy(3)));
+    const seen = { gpu: fox.info.gpu, ids: [...first, ...second] };
+    fox.dispose();
+    return seen;
+  }, PROMPT);
+  assert.deepEqual(seen, { gpu: true, ids: expected.ids });
   assert.deepEqual(complaints, []);
 });
 
