@@ -8,19 +8,20 @@
 use crate::format::{self, BoxFuture, Source};
 use crate::session::bench::{Bench, busy};
 use crate::session::generate::check_ids;
-use crate::session::{Device, FinishReason, Generation, Model};
+use crate::session::{Device, FinishReason, Generation, Model, Scoring, Sequences};
 use crate::{Error, Result};
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use web_time::Duration;
+use web_time::{Duration, Instant};
 
 mod host;
 mod layer;
 mod options;
 mod plan;
+mod session;
 
 use options::{JsBenchOptions, JsLoadOptions, StartOptions};
 
@@ -99,13 +100,20 @@ pub fn keep_with(recall: Function, remember: Function) {
     crate::gpu::set_host(Rc::new(host::Browser::here().keeping(recall, remember)));
 }
 
-/// A loaded model and at most one generation of it, one list of ids whose logits are asked for, or one measurement.
+/// A loaded model, its sessions, and at most one generation, one list of ids whose logits or scores are asked for, or one measurement.
 #[wasm_bindgen]
 pub struct Engine {
     model: Model,
     generation: Option<Generation>,
     logits: Option<Logits>,
     bench: Option<Bench>,
+    scoring: Option<Scoring>,
+    sequences: Sequences,
+    /// The session that the generation belongs to.
+    speaker: Option<u32>,
+    /// Tokens of all answers, and how long they took.
+    n_generated: u64,
+    generating: Duration,
     /// Of this thread, on the generation's tokens.
     spent: Duration,
 }
@@ -142,14 +150,21 @@ impl Engine {
             generation: None,
             logits: None,
             bench: None,
+            scoring: None,
+            sequences: Sequences::default(),
+            speaker: None,
+            n_generated: 0,
+            generating: Duration::ZERO,
             spent: Duration::ZERO,
         })
     }
 
     /// Begins a text; what is left of the one before is dropped.
-    pub fn start(&mut self, prompt: &str, options: &StartOptions) -> Result<(), JsValue> {
+    pub async fn start(&mut self, prompt: String, options: StartOptions) -> Result<(), JsValue> {
         self.end();
-        self.generation = Some(Generation::new(&self.model, prompt, options.read()).map_err(|error| to_js(&error))?);
+        let generation = Generation::new(&self.model, &prompt, options.read()).map_err(|error| to_js(&error))?;
+        self.leave().await?;
+        self.generation = Some(generation);
         Ok(())
     }
 
@@ -163,9 +178,12 @@ impl Engine {
     /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
     pub async fn next(&mut self) -> Result<EnginePiece, JsValue> {
         let Some(generation) = &mut self.generation else { return Err(not_started()) };
+        let since = Instant::now();
         let (piece, spent) = busy(generation.next(&mut self.model)).await;
         self.spent += spent;
+        self.generating += since.elapsed();
         let piece = piece.map_err(|error| to_js(&error))?.unwrap_or_default();
+        self.n_generated += piece.ids.len() as u64;
         let ids = piece.ids.iter().map(|id| JsValue::from(*id)).collect::<Array>();
         let out = object(&[("text", piece.text.into()), ("ids", ids.into())]);
         if let Some(finish) = generation.finish() {
@@ -191,9 +209,11 @@ impl Engine {
 
     /// Begins a measurement.
     #[wasm_bindgen(js_name = startBench)]
-    pub fn start_bench(&mut self, options: &JsBenchOptions) -> Result<(), JsValue> {
+    pub async fn start_bench(&mut self, options: JsBenchOptions) -> Result<(), JsValue> {
         self.end();
-        self.bench = Some(Bench::new(&self.model, options.read()).map_err(|error| to_js(&error))?);
+        let bench = Bench::new(&self.model, options.read()).map_err(|error| to_js(&error))?;
+        self.leave().await?;
+        self.bench = Some(bench);
         Ok(())
     }
 
@@ -208,19 +228,30 @@ impl Engine {
         Ok(out.unchecked_into())
     }
 
-    /// Drops what the last start left.
+    /// Drops what the last start left. What was said in a session becomes part of it.
     fn end(&mut self) {
+        if let (Some(generation), Some(session)) = (&self.generation, self.speaker) {
+            // They came from the model, and fitted; a session that was closed meanwhile needs them no more.
+            let _ = self.sequences.append(&self.model, session, generation.generated_ids());
+        }
         (self.generation, self.logits, self.bench, self.spent) = (None, None, None, Duration::ZERO);
+        (self.scoring, self.speaker) = (None, None);
+    }
+
+    /// Saves the session that the model holds, so that something else may use it.
+    async fn leave(&mut self) -> Result<(), JsValue> {
+        self.sequences.leave(&mut self.model).await.map_err(|error| to_js(&error))
     }
 
     /// Begins a list of ids, nothing in front of it; with `decode`, token by token through the graph that generates.
     #[wasm_bindgen(js_name = startLogits)]
-    pub fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
+    pub async fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
         self.end();
         check_ids("ids", &ids, self.model.vocab()).map_err(|error| to_js(&error))?;
         if ids.len() > self.model.context() {
             return Err(to_js(&Error::ContextFull { needed: ids.len(), available: self.model.context() }));
         }
+        self.leave().await?;
         self.model.reset();
         self.logits = Some(Logits { ids, n_read: 0, decode });
         Ok(())

@@ -6,6 +6,7 @@ import type { LayerInfo } from './layer-options.js';
 import type { Info } from './options.js';
 import type { Call, EngineOptions } from './protocol.js';
 import type { Held, Talk } from './serve.js';
+import { answerValue, type ValueEngine } from './value-answers.js';
 
 /** A piece as the engine gives it; `finish` comes with the last. */
 export interface EnginePiece {
@@ -16,16 +17,17 @@ export interface EnginePiece {
 }
 
 /** A loaded model: the wasm class `Engine`. A new start drops what the last one left. */
-export interface Engine {
-  start(prompt: string, options: EngineOptions): void;
+export interface Engine extends ValueEngine {
+  start(prompt: string, options: EngineOptions): void | Promise<void>;
+  startInSession(session: number, options: EngineOptions): Promise<void>;
   prefill(): Promise<{ done: number; total: number }>;
   next(): Promise<EnginePiece>;
   /** What the text that has ended took. */
   cost(): Promise<{ kvBytesLive: number; cpuUsPerToken?: number }>;
-  startLogits(ids: Uint32Array, decode: boolean): void;
+  startLogits(ids: Uint32Array, decode: boolean): void | Promise<void>;
   /** Logits after each of the next ids; none at the end. */
   logits(): Promise<Float32Array>;
-  startBench(options: BenchRequest): void;
+  startBench(options: BenchRequest): void | Promise<void>;
   /** Measures one phase; the report, as JSON, comes with the last. */
   bench(): Promise<{ done: number; total: number; report?: string }>;
 }
@@ -41,7 +43,7 @@ export function holdModel(engine: Engine, info: () => Info): Held {
     if (call.type === 'generate') await generate(engine, call, talk, info);
     else if (call.type === 'logits') await logits(engine, call, talk, info);
     else if (call.type === 'bench') await bench(engine, call, talk, info);
-    else throw new KitfoxError('worker', `a model has no ${call.type}`);
+    else await answerValue(engine, call, talk, info);
   };
   return { info, answer };
 }
@@ -59,8 +61,8 @@ export function holdLayer(engine: LayerEngine, info: () => LayerInfo): Held {
 type Asked<T> = Extract<Call, { type: T }>;
 type BenchRequest = Asked<'bench'>['options'];
 
-async function generate(engine: Engine, { call, prompt, options }: Asked<'generate'>, { step, say }: Talk, info: () => Info) {
-  await step(async () => engine.start(prompt, options));
+async function generate(engine: Engine, { call, prompt, options, session }: Asked<'generate'>, { step, say }: Talk, info: () => Info) {
+  await step(async () => (session === undefined ? engine.start(prompt, options) : engine.startInSession(session, options)));
   for (let more = true; more; ) {
     const { done, total } = await step(() => engine.prefill());
     say({ type: 'prefill', call, done, total });

@@ -116,6 +116,11 @@ export class Connection<I> {
     }
   }
 
+  /** Makes a call whose end nobody waits for; nothing once the connection has ended. */
+  tell(request: Request): void {
+    if (this.#lost === undefined) this.call(request, { message: () => undefined, lost: () => undefined });
+  }
+
   /** Ends a call, if it still runs; nothing more is heard of it. */
   close(call: number): void {
     if (this.#listeners.delete(call)) this.#send({ type: 'abort', call });

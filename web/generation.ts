@@ -27,8 +27,8 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
   #summary: Summary | undefined;
 
   /** @internal */
-  constructor(connection: Connection<Info>, prompt: string, options: GenerateOptions) {
-    this.#pieces = run(connection, prompt, options, (summary) => (this.#summary = summary));
+  constructor(connection: Connection<Info>, prompt: string, options: GenerateOptions, session?: number) {
+    this.#pieces = run(connection, { prompt, session }, options, (summary) => (this.#summary = summary));
   }
 
   /** Known at the end, and after an abort or an early end of the loop; `undefined` before, and after an error. */
@@ -52,7 +52,7 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
 
 async function* run(
   connection: Connection<Info>,
-  prompt: string,
+  { prompt, session }: { prompt: string; session: number | undefined },
   options: GenerateOptions,
   tell: (summary: Summary) => void,
 ): AsyncGenerator<Piece, Summary, void> {
@@ -61,17 +61,21 @@ async function* run(
   const seed = options.seed ?? randomSeed();
   const meter = new Meter(seed);
   const inbox = new Inbox(meter, options.onPrefill);
-  const call = connection.call({ type: 'generate', prompt, options: engineOptions(options, seed) }, {
+  const behind = session === undefined ? {} : { session };
+  const call = connection.call({ type: 'generate', prompt, options: engineOptions(options, seed), ...behind }, {
     message: (message) => inbox.put(message),
     lost: (error) => inbox.fail(error),
   });
   const stop = (): void => inbox.fail(aborted(signal));
   signal?.addEventListener('abort', stop);
+  let taken = 0;
   try {
     for (;;) {
       const message = await inbox.take();
-      if (message.type === 'piece') yield new Piece(message.text, message.ids);
-      else {
+      if (message.type === 'piece') {
+        taken += message.ids.length;
+        yield new Piece(message.text, message.ids);
+      } else {
         const summary = meter.summary(message.ending);
         tell(summary);
         return summary;
@@ -83,6 +87,10 @@ async function* run(
     if (left || (inbox.error instanceof KitfoxError && inbox.error.code === 'aborted')) tell(meter.summary({ finish: 'aborted' }));
     signal?.removeEventListener('abort', stop);
     connection.close(call);
+    // A session keeps of an answer what its caller has taken: the engine may have gone on.
+    if (session !== undefined && !inbox.over && meter.promptTokens > 0) {
+      connection.tell({ type: 'rewind', session, tokens: meter.promptTokens + taken });
+    }
   }
 }
 
@@ -154,7 +162,8 @@ class Meter {
   #first = 0;
   #last = 0;
   #tokens = 0;
-  #promptTokens = 0;
+  /** Known once some of the prompt is read. */
+  promptTokens = 0;
 
   constructor(seed: number) {
     this.#seed = seed;
@@ -163,7 +172,7 @@ class Meter {
   note(message: CallMessage): void {
     const now = performance.now();
     if (message.type === 'started') this.#started = now;
-    else if (message.type === 'prefill') this.#promptTokens = message.total;
+    else if (message.type === 'prefill') this.promptTokens = message.total;
     else if (message.type === 'piece' && message.ids.length > 0) {
       if (this.#tokens === 0) this.#first = now;
       this.#tokens += message.ids.length;
@@ -175,7 +184,7 @@ class Meter {
     const seconds = (this.#last - this.#first) / 1000;
     return {
       ...ending,
-      promptTokens: this.#promptTokens,
+      promptTokens: this.promptTokens,
       tokens: this.#tokens,
       tokensPerSecond: seconds > 0 ? (this.#tokens - 1) / seconds : 0,
       seed: this.#seed,

@@ -12,20 +12,24 @@
 
 import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
 import { evict, list, type CachedFile } from './cache.js';
-import { checkValue, location } from './check.js';
+import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
 import { Generation } from './generation.js';
 import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
-import { checkGenerate, checkLoad, checkLogits, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
+import { checkGenerate, checkIds, checkLoad, checkLogits, checkText, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
+import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
+import { Session, type CallOptions } from './session.js';
 import { probe, type Plan, type Probe } from './plan.js';
 
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
+export type { CheckedKernel, Scores, SelfCheck, Stats } from './requests.js';
+export type { CallOptions, Mark, Session } from './session.js';
 export type { CachedFile } from './cache.js';
 export type { CacheChoice, LoadEvent, LoadPart, LoadPhase, LoadProgress, LoadSource } from './loading.js';
 export type { Manifest } from './manifest.js';
@@ -115,6 +119,48 @@ export class Kitfox {
     checkLogits(ids, options);
     const request = { type: 'logits', ids: Uint32Array.from(ids), decode: options.decode ?? false } as const;
     return compute(this.#connection, request, ids.length * this.info.vocab, options.signal);
+  }
+
+  /** The token ids of a text; no begin token is put in front. */
+  async tokenize(text: string, options: CallOptions = {}): Promise<Uint32Array> {
+    check('tokenize', options, { signal: abortSignal });
+    checkValue('tokenize', 'text', text, (value) => (typeof value === 'string' ? undefined : 'a text'));
+    return ask(this.#connection, { type: 'tokenize', text }, options.signal);
+  }
+
+  /** The text of token ids; special tokens have none. */
+  async detokenize(ids: readonly number[] | Uint32Array, options: CallOptions = {}): Promise<string> {
+    check('detokenize', options, { signal: abortSignal });
+    checkIds('detokenize', ids);
+    return ask(this.#connection, { type: 'detokenize', ids: Uint32Array.from(ids) }, options.signal);
+  }
+
+  /**
+   * How likely a text (or ids) is behind the model's begin token: ln of the probability of each token given those before it. (The begin
+   * token itself has none: NaN.) Quick in a model loaded with `scores: true`; else token by token.
+   */
+  async score(text: string | readonly number[] | Uint32Array, options: CallOptions = {}): Promise<Scores> {
+    check('score', options, { signal: abortSignal });
+    checkText('score', text);
+    return ask(this.#connection, { type: 'score', content: typeof text === 'string' ? text : Uint32Array.from(text) }, options.signal);
+  }
+
+  /** A new session, empty: a sequence that lasts from call to call. */
+  async session(options: CallOptions = {}): Promise<Session> {
+    check('session', options, { signal: abortSignal });
+    return Session.open(this.#connection, options);
+  }
+
+  /** Compares every kernel with its plain twin where the model runs, as `kitfox check` does: on a GPU, or the CPU's fast code. Takes a while. */
+  async selfCheck(options: CallOptions & { onProgress?: (progress: { done: number; total: number }) => void } = {}): Promise<SelfCheck> {
+    check('selfCheck', options, { signal: abortSignal, onProgress: callback });
+    return ask(this.#connection, { type: 'self-check' }, options.signal, options.onProgress);
+  }
+
+  /** What was generated so far, and what is held. */
+  async stats(options: CallOptions = {}): Promise<Stats> {
+    check('stats', options, { signal: abortSignal });
+    return ask(this.#connection, { type: 'stats' }, options.signal);
   }
 
   /**

@@ -214,10 +214,27 @@ export function checkLoad(source: unknown, options: unknown): void {
   check('load', options, LOAD);
 }
 
+/** Throws an `argument` error unless these are options for an answer. */
+export function checkAnswer(options: unknown): void {
+  check('generate', options, GENERATE);
+}
+
 /** Throws an `argument` error unless these are a prompt and options for `generate`. */
 export function checkGenerate(prompt: unknown, options: unknown): void {
   checkValue('generate', 'prompt', prompt, text('a text, not empty'));
-  check('generate', options, GENERATE);
+  checkAnswer(options);
+}
+
+/** Throws an `argument` error unless this is a text, not empty, or ids. */
+export function checkText(call: string, value: unknown): void {
+  if (typeof value === 'string') checkValue(call, 'text', value, text('a text, not empty'));
+  else checkValue(call, 'text', value, (value) => (ids(value) === undefined ? undefined : 'a text, or token ids (whole numbers, at least one)'));
+}
+
+/** Throws an `argument` error unless these are ids, perhaps none. */
+export function checkIds(call: string, value: unknown): void {
+  const none = (Array.isArray(value) || value instanceof Uint32Array) && value.length === 0;
+  if (!none) checkValue(call, 'ids', value, ids);
 }
 
 /** Throws an `argument` error unless these are ids and options for `logits`. */

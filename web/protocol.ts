@@ -9,6 +9,7 @@ import type { WireError } from './errors.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
 import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
 import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
+import type { ValueRequest } from './requests.js';
 import type { Plan, PlanMessage } from './plan.js';
 
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
@@ -46,9 +47,10 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
-/** What can be asked of a model (`generate`, `logits`, `bench`) and of a layer (`run`). */
+/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `bench`, single values) and of a layer (`run`). */
 export type Request =
-  | { type: 'generate'; prompt: string; options: EngineOptions }
+  | ValueRequest
+  | { type: 'generate'; prompt: string; options: EngineOptions; session?: number }
   | { type: 'logits'; ids: Uint32Array; decode: boolean }
   | { type: 'bench'; options: Omit<BenchOptions, 'signal' | 'onProgress'> }
   | { type: 'run'; x: Float32Array };
@@ -64,7 +66,7 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, a measurement `measured` and `report`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
   | ({ type: 'progress' } & LoadProgress)
@@ -79,5 +81,6 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'computed'; call: number; info: I }
   | { type: 'measured'; call: number; done: number; total: number }
   | { type: 'report'; call: number; report: BenchReport; info: I }
+  | { type: 'value'; call: number; value: unknown; info: I }
   | { type: 'error'; call: number; error: WireError }
   | { type: 'crashed'; error: WireError };

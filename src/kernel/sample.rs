@@ -17,7 +17,7 @@ mod cases;
 /// from `data, scales: [vocab, k]` to `x: [k]`.
 pub static SAMPLE: Kernel = Kernel {
     name: "sample",
-    wgsl: include_str!("../../shaders/sample.wgsl"),
+    wgsl: wgsl!("sample"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4).only_if(&[GATHER]),
         BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),

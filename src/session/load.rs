@@ -9,6 +9,7 @@ use super::device::{Device, DeviceChoice, Opened};
 use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
 use super::pages::{Pruning, Sightings};
+use super::snapshot;
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Kind, Quant, TensorType, to_f32};
 use crate::graph::{BufferId, Program, Step};
@@ -128,8 +129,7 @@ impl Model {
             device.write(network.vectors(), at, bytemuck::cast_slice(&numbers));
         }
         let score_bounds = network.score_bounds(&|at, n| vectors[at..at + n].to_vec());
-        #[cfg(not(target_arch = "wasm32"))]
-        let fingerprint = super::snapshot::fingerprint(&config, &checkpoint, &vectors);
+        let fingerprint = snapshot::fingerprint(&config, &checkpoint, &vectors);
         drop(vectors);
         for (layer, at) in network.taus_at().enumerate() {
             let taus = taus(&config, layer, score_bounds.as_deref().zip(pruning));
@@ -139,7 +139,6 @@ impl Model {
         let mut model = Self {
             file,
             matrix_types: matrix_types(&checkpoint),
-            #[cfg(not(target_arch = "wasm32"))]
             fingerprint,
             config,
             tokenizer,

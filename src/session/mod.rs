@@ -14,10 +14,7 @@ pub mod model;
 pub mod pages;
 pub mod sampler;
 pub mod score;
-// Nothing of the package saves sequences yet, and its module is near its budget.
-#[cfg(not(target_arch = "wasm32"))]
 pub mod sequences;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod snapshot;
 pub mod trace;
 
@@ -31,5 +28,4 @@ pub use model::Model;
 pub use pages::Pruning;
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
-#[cfg(not(target_arch = "wasm32"))]
 pub use sequences::Sequences;

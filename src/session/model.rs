@@ -26,7 +26,6 @@ pub struct Model {
     pub(super) file: String,
     pub(super) matrix_types: String,
     /// Of configuration and weights: [`super::snapshot`].
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) fingerprint: u64,
     pub(super) config: Config,
     pub(super) tokenizer: Option<Tokenizer>,
@@ -133,11 +132,6 @@ impl Model {
     /// Tokens that pages are set aside for.
     pub fn context(&self) -> usize {
         self.context
-    }
-
-    /// The ids of the tokens held.
-    pub fn history(&self) -> &[u32] {
-        &self.history[..self.history.len().min(self.pos())]
     }
 
     /// Tokens held.

@@ -74,7 +74,6 @@ impl Model {
     }
 
     /// The first live pages `[L, kv heads]` as of the last token, those that slid away counted as dead; zeros where no page dies.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) async fn first_live(&mut self) -> Result<Vec<u32>> {
         let (at, words) = self.pages.live_at();
         if !self.pages.evicts() || self.pages.n_tokens() == 0 {
@@ -85,7 +84,6 @@ impl Model {
     }
 
     /// A sequence of `n_tokens` from elsewhere has taken the place of the one before: nothing that was seen is of it.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn begin_at(&mut self, n_tokens: usize) {
         let seen = std::mem::take(&mut self.sightings);
         if let Device::Gpu(gpu) = &self.device {

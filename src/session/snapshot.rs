@@ -192,6 +192,11 @@ impl Model {
         Ok(pending)
     }
 
+    /// The ids of the tokens held.
+    pub fn history(&self) -> &[u32] {
+        &self.history[..self.history.len().min(self.pos())]
+    }
+
     fn layout(&self, n_tokens: usize, n_ids: usize, ends: bool, live: &[u32]) -> Layout {
         let Config { n_layers, n_heads, n_kv_heads, head_dim, k_shift, v_shift, .. } = self.config;
         let heads = Heads { n_heads, n_kv_heads, head_dim, n_layers, layer: 0 };

@@ -1,0 +1,103 @@
+/** A sequence of a model that lasts: text is put behind it, answers become part of it, it goes back, forks, and is saved as bytes. */
+
+import { check, checkValue, signal, whole, MOST_TOKENS } from './check.js';
+import type { Connection } from './connection.js';
+import { KitfoxError } from './errors.js';
+import { Generation } from './generation.js';
+import { checkAnswer, checkText, type GenerateOptions, type Info } from './options.js';
+import { ask } from './requests.js';
+
+/** Options of every call of a session. */
+export interface CallOptions {
+  /** Ends the call: the session is as before then. */
+  signal?: AbortSignal;
+}
+
+/** A place in a session: its first so many tokens. */
+export type Mark = number;
+
+/**
+ * Sessions share the model's weights and its one set of keys and values: the model holds one session at a time. Another's turn costs a
+ * copy of the keys and values that are live (`info.kvBytesPool` bytes at most) off the device for the one that leaves, and one onto it;
+ * those that wait are in the worker's memory (`stats().sessionBytes`). Calls wait their turn with all others of the model.
+ */
+export class Session {
+  readonly #connection: Connection<Info>;
+  readonly #number: number;
+  #disposed = false;
+
+  /** @internal */
+  constructor(connection: Connection<Info>, number: number) {
+    this.#connection = connection;
+    this.#number = number;
+  }
+
+  /** @internal */
+  static async open(connection: Connection<Info>, { signal }: CallOptions): Promise<Session> {
+    return new Session(connection, await ask<number>(connection, { type: 'open-session' }, signal));
+  }
+
+  /**
+   * Puts a text (behind the model's begin token if it is the first) or ids (as they are) behind what there is, and reads it. Gives the
+   * tokens that there are then.
+   */
+  async append(text: string | readonly number[] | Uint32Array, options: CallOptions = {}): Promise<number> {
+    checkText('append', text);
+    const content = typeof text === 'string' ? text : Uint32Array.from(text);
+    return this.#ask('append', { type: 'append', session: this.#number, content }, options);
+  }
+
+  /**
+   * Continues the session, which must not be empty, by an answer that becomes part of it: all of it, or what was taken before the loop
+   * was left. The summary's `promptTokens` are all tokens in front of it.
+   */
+  generate(options: GenerateOptions = {}): Generation {
+    checkAnswer(options);
+    this.#here();
+    return new Generation(this.#connection, '', options, this.#number);
+  }
+
+  /** A place to come back to; going back is quick as long as no other session had its turn in between. */
+  async mark(options: CallOptions = {}): Promise<Mark> {
+    return this.#ask('mark', { type: 'mark', session: this.#number }, options);
+  }
+
+  /** Goes back to a mark (any number of tokens that the session has had since). */
+  async rewind(mark: Mark, options: CallOptions = {}): Promise<void> {
+    checkValue('rewind', 'mark', mark, whole(0, MOST_TOKENS));
+    await this.#ask('rewind', { type: 'rewind', session: this.#number, tokens: mark }, options);
+  }
+
+  /** Another session that begins as this one is: a copy of its keys and values. */
+  async fork(options: CallOptions = {}): Promise<Session> {
+    return new Session(this.#connection, await this.#ask<number>('fork', { type: 'fork', session: this.#number }, options));
+  }
+
+  /** Bytes for `restore`, in another page, browser or the native library: without keys that are forgotten for good. */
+  async save(options: CallOptions = {}): Promise<Uint8Array> {
+    return this.#ask('save', { type: 'save', session: this.#number }, options);
+  }
+
+  /** Puts a saved session in the place of this one. Bytes of another model, or damaged ones, are a `format` error that changes nothing. */
+  async restore(bytes: Uint8Array, options: CallOptions = {}): Promise<void> {
+    checkValue('restore', 'bytes', bytes, (value) => (value instanceof Uint8Array ? undefined : 'a Uint8Array'));
+    await this.#ask('restore', { type: 'restore', session: this.#number, bytes: bytes.slice() }, options);
+  }
+
+  /** Frees what is held of it. Calls after it fail with `disposed`. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#connection.tell({ type: 'close-session', session: this.#number });
+  }
+
+  async #ask<T>(call: string, request: Parameters<typeof ask>[1], options: CallOptions): Promise<T> {
+    check(call, options, { signal });
+    this.#here();
+    return ask<T>(this.#connection, request, options.signal);
+  }
+
+  #here(): void {
+    if (this.#disposed) throw new KitfoxError('disposed', 'the session was disposed');
+  }
+}
