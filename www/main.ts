@@ -319,7 +319,7 @@ async function tellMemory(writer: Writer): Promise<void> {
   const taken = await writer.memory().catch(() => undefined); // a model that is gone has none
   if (taken === undefined) return;
   const freed = Math.max(taken.whole - taken.live, 0);
-  memory.textContent = `Memory of the text: ${megabytes(taken.live)}${freed >= 50_000 ? `, ${megabytes(freed)} freed by forgetting` : ''}.`;
+  memory.textContent = `Memory: ${megabytes(taken.live)}${freed >= 50_000 ? `, ${megabytes(freed)} freed by forgetting` : ''}`;
 }
 
 function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }: Summary): string {

@@ -41,7 +41,7 @@ test('a text written in turns, taken back, put back, marked and changed is conti
   await desk.go(N);
   assert.equal(await desk.story(), twice);
   assert.deepEqual(await desk.hands(), [['you', PROMPT], ['fox', twice.slice(PROMPT.length)]]);
-  assert.match(await desk.text('memory'), /^Memory of the text: [\d.]+ MB/);
+  assert.match(await desk.text('memory'), /^Memory: [\d.]+ MB(, [\d.]+ MB freed by forgetting)?$/);
 
   // Back by steps, forth, and on: the same words again.
   for (const text of [once, PROMPT]) {
