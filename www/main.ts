@@ -7,6 +7,7 @@
 import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
 import { Draft } from './draft.js';
 import { element, megabytes, sentence, tell } from './elements.js';
+import { startOffline } from './offline.js';
 import { Paper } from './paper.js';
 import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
 import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
@@ -73,6 +74,7 @@ function start(): void {
   addEventListener('online', tellNetwork);
   addEventListener('offline', tellNetwork);
   tellNetwork();
+  void startOffline();
   startSettings(() => void load());
   startPicker((chosen) => {
     choice = chosen;
@@ -106,7 +108,8 @@ async function load(): Promise<boolean> {
   try {
     const far = outOfReach(choice);
     if (far !== undefined) throw new Error(far);
-    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress });
+    const retries = navigator.onLine ? {} : { retries: 0 };
+    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...retries });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
@@ -116,7 +119,9 @@ async function load(): Promise<boolean> {
     tellLoaded(loaded.info);
     return true;
   } catch (thrown) {
-    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}`);
+    const missing = thrown instanceof KitfoxError && thrown.code === 'network' && !navigator.onLine;
+    const why = missing ? ' You are offline, and this model is not kept here.' : '';
+    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}${why}`);
     return false;
   } finally {
     if (loadEnds === ends) {

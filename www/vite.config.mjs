@@ -1,9 +1,11 @@
+import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { cp } from 'node:fs/promises';
+import { cp, readFile, readdir, writeFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
 import models from './models.json' with { type: 'json' };
-import { policyOf } from './policy.mjs';
+import { hostsOf, policyOf } from './policy.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
@@ -15,6 +17,25 @@ function policy() {
     transformIndexHtml: () => [
       { tag: 'meta', attrs: { 'http-equiv': 'content-security-policy', content: policyOf(models) }, injectTo: 'head-prepend' },
     ],
+  };
+}
+
+/** The service worker, with the list of the build's files in front, models aside. */
+function serviceWorker() {
+  return {
+    name: 'service-worker',
+    apply: 'build',
+    async writeBundle() {
+      const all = await readdir(here('./dist'), { recursive: true, withFileTypes: true });
+      const names = all.filter((one) => one.isFile()).map((one) => relative(here('./dist'), join(one.parentPath, one.name)).replaceAll('\\', '/'));
+      const files = names.filter((name) => name !== 'sw.js' && !name.startsWith('models/')).sort();
+      const source = await readFile(here('./sw.js'), 'utf8');
+      const hash = createHash('sha256').update(source);
+      for (const name of files) hash.update(name).update(await readFile(here(`./dist/${name}`)));
+      const constants = { VERSION: hash.digest('hex').slice(0, 16), FILES: files, HOSTS: hostsOf(models), POLICY: policyOf(models) };
+      const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)};\n`);
+      await writeFile(here('./dist/sw.js'), [...lines, source].join(''));
+    },
   };
 }
 
@@ -39,7 +60,7 @@ export default defineConfig({
   root: here('.'),
   base: './', // the built page works in any folder
   publicDir: false,
-  plugins: [policy(), modelFiles()],
+  plugins: [policy(), serviceWorker(), modelFiles()],
   worker: { format: 'es' },
   build: { target: 'es2022', assetsInlineLimit: 0, modulePreload: { polyfill: false }, rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
   optimizeDeps: { exclude: ['kitfox'] }, // its worker and wasm are found relative to its own files
