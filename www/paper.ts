@@ -1,12 +1,11 @@
 /**
  * The text as it is seen: behind the text area, whose letters are clear, lies the same text in the colours of who wrote it, and beside
- * it are the places to go back to. Text that streams in is added once a frame, and to the text area a few times a second.
+ * it are the places to go back to. Text that streams in is added behind once a frame, and to the text area when all of it is there.
  */
 
 import type { Draft, Point, Run } from './draft.js';
+import { Lines } from './lines.js';
 
-/** Milliseconds between two changes of the text area while text streams in. */
-const PACE_MS = 250;
 /** Pixels between two places in the margin that can be told apart. */
 const APART = 20;
 /** Most characters of a place's name. */
@@ -15,21 +14,26 @@ const NAME = 40;
 export class Paper {
   readonly #draft: Draft;
   readonly #area: HTMLTextAreaElement;
-  readonly #seen: HTMLElement;
+  readonly #behind: HTMLElement;
+  readonly #lines: Lines;
   readonly #margin: HTMLElement;
   readonly #onPoint: (point: Point) => void;
   /** What was streamed and is not yet seen. */
   #waiting = '';
   #frame = 0;
-  #told = 0;
 
-  constructor(draft: Draft, area: HTMLTextAreaElement, seen: HTMLElement, margin: HTMLElement, onPoint: (point: Point) => void) {
+  constructor(draft: Draft, area: HTMLTextAreaElement, behind: HTMLElement, margin: HTMLElement, onPoint: (point: Point) => void) {
     this.#draft = draft;
     this.#area = area;
-    this.#seen = seen;
+    this.#behind = behind;
+    this.#lines = new Lines(behind);
     this.#margin = margin;
     this.#onPoint = onPoint;
-    new ResizeObserver(() => this.#place()).observe(area);
+    let width = 0;
+    new ResizeObserver(() => {
+      if (area.clientWidth !== width) this.#place();
+      width = area.clientWidth;
+    }).observe(area);
   }
 
   /** Shows the draft as it is now. */
@@ -40,13 +44,11 @@ export class Paper {
     const { text, runs, points } = this.#draft;
     if (this.#area.value !== text) this.#area.value = text;
     let at = 0;
-    const spans = splitAt(runs, points).map(({ by, length }) => {
-      const out = span(by, text.slice(at, at + length));
-      out.dataset['at'] = String(at);
+    const parts = splitAt(runs, points).map(({ by, length }) => {
       at += length;
-      return out;
+      return { kind: by, text: text.slice(at - length, at) };
     });
-    this.#seen.replaceChildren(...spans);
+    this.#lines.set(parts);
     this.#listPoints();
   }
 
@@ -58,32 +60,11 @@ export class Paper {
 
   #flush(): void {
     this.#frame = 0;
-    const atEnd = this.atEnd;
-    let last = this.#seen.lastElementChild?.lastChild;
-    if (!(last instanceof Text) || this.#seen.lastElementChild?.className !== 'fox fresh') {
-      const fresh = span('fox', '');
-      fresh.className = 'fox fresh';
-      last = fresh.appendChild(document.createTextNode(''));
-      this.#seen.append(fresh);
-    }
-    if (last instanceof Text) last.appendData(this.#waiting);
-    this.#waiting = '';
-    const now = performance.now();
-    if (now - this.#told > PACE_MS) {
-      this.#told = now;
-      this.#area.value = this.#draft.text;
-    }
-    if (atEnd) this.toEnd();
-  }
-
-  /** Whether the end of the text is in sight, or nearly. */
-  get atEnd(): boolean {
     const { scrollHeight, scrollTop, clientHeight } = document.documentElement;
-    return scrollHeight - scrollTop - clientHeight < 60;
-  }
-
-  toEnd(): void {
-    document.documentElement.scrollTop = document.documentElement.scrollHeight;
+    const atEnd = scrollHeight - scrollTop - clientHeight < 60;
+    this.#lines.append('fox', this.#waiting);
+    this.#waiting = '';
+    if (atEnd) document.documentElement.scrollTop = document.documentElement.scrollHeight;
   }
 
   #listPoints(): void {
@@ -104,45 +85,38 @@ export class Paper {
       item.append(button);
       return item;
     });
+    this.#fade(Infinity);
     this.#margin.replaceChildren(...items);
     this.#place();
   }
 
   /** Shows what a way back would cut off. */
-  #fade(at: number): void {
-    for (const part of this.#seen.children) part.classList.toggle('leaving', Number((part as HTMLElement).dataset['at']) >= at);
+  #fade(from: number): void {
+    for (const { at, element } of this.#lines.seen()) element.classList.toggle('leaving', at >= from);
   }
 
   /** Puts the places beside their lines; of several on a line the latest is there, or a marked one. */
   #place(): void {
     const { points } = this.#draft;
-    const top = this.#seen.getBoundingClientRect().top;
-    const parts = [...this.#seen.children] as HTMLElement[];
+    if (points.length === 0) return;
+    const top = this.#behind.getBoundingClientRect().top;
+    const seen = this.#lines.seen();
     const lines = points.map(({ at }) => {
       // The end of the part before the place: its last box is on the place's line.
-      const before = parts.findLast((part) => Number(part.dataset['at']) < at);
-      const box = [...(before?.getClientRects() ?? [])].at(-1);
+      const box = [...(seen.findLast((part) => part.at < at)?.element.getClientRects() ?? [])].at(-1);
       return box === undefined ? 0 : box.top + box.height / 2 - top;
     });
     const items = [...this.#margin.children] as HTMLElement[];
     for (const [ix, item] of items.entries()) {
       const line = lines[ix] ?? 0;
       item.style.top = `${line}px`;
-      const better = points.some((point, other) => other !== ix && Math.abs((lines[other] ?? 0) - line) < APART && outranks(point, other, points[ix], ix));
-      item.hidden = better;
+      item.hidden = points.some((point, other) => other !== ix && Math.abs((lines[other] ?? 0) - line) < APART && outranks(point, other, points[ix], ix));
     }
   }
 }
 
 function outranks(a: Point, ixA: number, b: Point | undefined, ixB: number): boolean {
   return a.marked === b?.marked ? ixA > ixB : a.marked;
-}
-
-function span(by: string, text: string): HTMLSpanElement {
-  const out = document.createElement('span');
-  out.className = by;
-  out.textContent = text;
-  return out;
 }
 
 /** The runs, parted at the places too. */

@@ -30,8 +30,12 @@ class Desk {
 
   /** The text, which is the same in the text area and behind it. */
   async story() {
-    const [area, seen] = await this.page.evaluate(() => [document.getElementById('prompt').value, document.getElementById('output').textContent]);
+    const [area, seen, cut] = await this.page.evaluate(() => {
+      const [area, behind] = [document.getElementById('prompt'), document.getElementById('output')];
+      return [area.value, behind.textContent, area.scrollHeight - area.clientHeight];
+    });
     if (area !== seen) throw new Error(`the text area has ${JSON.stringify(area)}, behind it is ${JSON.stringify(seen)}`);
+    if (cut > 0) throw new Error(`the text area breaks its lines elsewhere: ${cut} pixels are cut off`);
     return area;
   }
 
