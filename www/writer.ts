@@ -3,7 +3,7 @@
  * anew, and only when the model is asked to go on.
  */
 
-import { type GenerateOptions, type Kitfox, type Piece, type Session, type Stats, type Summary } from 'kitfox';
+import { type GenerateOptions, type Kitfox, type Session, type Stats, type Summary } from 'kitfox';
 import { commonStart } from './draft.js';
 
 /** Most characters that are read between two words on how far it is; places in between are places to go back to. */
@@ -23,7 +23,8 @@ interface Stop {
 export interface Listener {
   /** How much of the text is read, from 0 to 1. */
   read(part: number): void;
-  piece(piece: Piece): void;
+  /** More of it; its text has the line ends of a text area. */
+  piece(piece: { readonly text: string; readonly ids: readonly number[] }): void;
   /** It has ended, or was stopped. */
   end(summary: Summary): void;
 }
@@ -58,14 +59,15 @@ export class Writer {
     this.#tokens = undefined;
     try {
       for await (const piece of generation) {
+        const text = lineEnds(piece.text);
         tokens += piece.ids.length;
         ids.push(...piece.ids);
-        if (piece.text !== '') {
-          this.#held += piece.text;
+        if (text !== '') {
+          this.#held += text;
           this.#stops.push({ chars: this.#held.length, tokens, ids });
           ids = [];
         }
-        listener.piece(piece);
+        listener.piece({ text, ids: piece.ids });
       }
       this.#tokens = tokens;
     } finally {
@@ -112,7 +114,7 @@ export class Writer {
       if (last.ids === undefined || this.#tokens === last.tokens) return last;
       const start = this.#stops.findLast(({ ids }) => ids === undefined) ?? last;
       const ids = this.#stops.slice(this.#stops.indexOf(start) + 1).flatMap(({ ids }) => ids ?? []);
-      if ((await this.#fox.detokenize(ids)) === this.#held.slice(start.chars, last.chars)) return last;
+      if (lineEnds(await this.#fox.detokenize(ids)) === this.#held.slice(start.chars, last.chars)) return last;
       this.#stops.pop();
     }
   }
@@ -120,6 +122,11 @@ export class Writer {
   #last(): Stop {
     return this.#stops.at(-1) ?? { chars: 0, tokens: 0 };
   }
+}
+
+/** A text area has one kind of line end, whatever is put into it. */
+function lineEnds(text: string): string {
+  return text.replace(/\r\n?/g, '\n');
 }
 
 /** A long text in parts, each ending before the space of a word: there a tokenizer of words ends a token in any case. */
