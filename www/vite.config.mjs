@@ -44,8 +44,10 @@ function modelFiles() {
   return {
     name: 'models',
     configureServer(server) {
-      server.middlewares.use('/models', (request, response) => {
-        const path = here(`./models${new URL(request.url, 'http://page').pathname}`);
+      server.middlewares.use((request, response, next) => {
+        const { pathname } = new URL(request.url, 'http://page');
+        if (!pathname.startsWith('/models/')) return next();
+        const path = here(`.${pathname}`);
         if (existsSync(path) && path.endsWith('.gguf')) createReadStream(path).pipe(response);
         else response.writeHead(404).end();
       });

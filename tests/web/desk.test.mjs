@@ -3,11 +3,13 @@
 
 import assert from 'node:assert/strict';
 import http from 'node:http';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { createServer } from 'vite';
 import { chromium } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { native } from './native.mjs';
-import { model, startServer } from './server.mjs';
+import { model, root, startServer } from './server.mjs';
 
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 const N = 12;
@@ -275,5 +277,21 @@ test('the page’s policy lets nothing out and no other script in', async () => 
   } finally {
     elsewhere.closeAllConnections();
     elsewhere.close();
+  }
+});
+
+test('the development server has the desk, too', async () => {
+  const developed = await createServer({ root: path.join(root, 'www'), logLevel: 'error', server: { host: '127.0.0.1', port: 0, hmr: false } });
+  await developed.listen();
+  try {
+    const { page, desk, complaints } = await openDesk(browser, developed.resolvedUrls.local[0].replace(/\/$/, ''));
+    assert.equal(await desk.text('error'), '');
+    await desk.set({ prompt: PROMPT });
+    await desk.go(N);
+    assert.equal(await desk.story(), await continued(PROMPT, N));
+    assert.deepEqual(complaints, []);
+    await page.close();
+  } finally {
+    await developed.close();
   }
 });
