@@ -93,6 +93,7 @@ function start(): void {
 
 /** Loads the chosen model on the chosen device, in place of the one before. */
 async function load(): Promise<boolean> {
+  takeOver();
   answerEnds?.abort();
   loadEnds?.abort();
   drop();
@@ -164,6 +165,7 @@ async function answer(): Promise<void> {
         spoken.add(text);
       },
       end: (summary) => {
+        stats.ariaLive = 'polite';
         stats.textContent = describeSummary(summary);
         noteSeed(summary.seed);
       },
@@ -257,6 +259,8 @@ function allow(): void {
   mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
   clear.disabled = writing || empty;
   prompt.readOnly = writing;
+  // Who listens hears the words, not the figures four times a second.
+  stats.ariaLive = writing ? 'off' : 'polite';
   prompt.ariaBusy = String(writing);
   document.body.classList.toggle('writing', writing);
 }
@@ -314,7 +318,7 @@ function showReading(part: number): void {
 }
 
 function tellLoaded(info: Info): void {
-  if (info.deviceNote !== undefined) tell(notice, `Running on the CPU: ${info.deviceNote}.`);
+  if (info.deviceNote !== undefined) tell(notice, sentence(`Running on the CPU: ${info.deviceNote}`));
   about.textContent = `${choice.name} on the ${info.gpu ? 'GPU' : 'CPU'}`;
   describe(choice.name, info);
 }
@@ -324,7 +328,7 @@ async function tellMemory(writer: Writer): Promise<void> {
   const taken = await writer.memory().catch(() => undefined); // a model that is gone has none
   if (taken === undefined) return;
   const freed = Math.max(taken.whole - taken.live, 0);
-  memory.textContent = `Memory: ${megabytes(taken.live)}${freed >= 50_000 ? `, ${megabytes(freed)} freed by forgetting` : ''}`;
+  memory.textContent = `${megabytes(taken.live)} of memory${freed >= 50_000 ? `, ${megabytes(freed)} freed` : ''}`;
 }
 
 function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }: Summary): string {

@@ -47,10 +47,8 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
     event.preventDefault();
     if (url.value.trim() !== '') choose(ofUrl(url.value.trim()));
   });
-  element('hosts', HTMLParagraphElement).textContent =
-    hosts.length === 0
-      ? 'Of this page’s own host: nothing else is fetched. A model of another host comes as a file.'
-      : `Of this page’s own host or ${hosts.join(', ')}: nothing else is fetched. A model of another host comes as a file.`;
+  const reach = ['this page’s own host', ...hosts].join(', ');
+  element('hosts', HTMLParagraphElement).textContent = `Of ${reach}: nothing else is fetched. A model of another host comes as a file.`;
   listenForDrops(choose);
 }
 

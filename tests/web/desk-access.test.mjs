@@ -85,7 +85,9 @@ test('what is written is told sentence by sentence to those who listen, and the 
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => !document.getElementById('stop').disabled);
   assert.equal(await focused(), 'stop');
+  assert.equal(await page.$eval('#stats', ({ ariaLive }) => ariaLive), 'off', 'figures do not talk over the words');
   await desk.idle();
+  assert.equal(await page.$eval('#stats', ({ ariaLive }) => ariaLive), 'polite');
   assert.equal(await focused(), 'go');
   const said = await page.$$eval('#spoken p', (lines) => lines.map(({ textContent }) => textContent));
   const hands = await desk.hands();

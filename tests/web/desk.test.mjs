@@ -6,6 +6,7 @@ import http from 'node:http';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { createServer } from 'vite';
+import { policyOf } from '../../www/policy.mjs';
 import { chromium } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { native } from './native.mjs';
@@ -43,7 +44,7 @@ test('a text written in turns, taken back, put back, marked and changed is conti
   await desk.go(N);
   assert.equal(await desk.story(), twice);
   assert.deepEqual(await desk.hands(), [['you', PROMPT], ['fox', twice.slice(PROMPT.length)]]);
-  assert.match(await desk.text('memory'), /^Memory: [\d.]+ MB(, [\d.]+ MB freed by forgetting)?$/);
+  assert.match(await desk.text('memory'), /^[\d.]+ MB of memory(, [\d.]+ MB freed)?$/);
 
   // Back by steps, forth, and on: the same words again.
   for (const text of [once, PROMPT]) {
@@ -228,6 +229,11 @@ test('a model comes as a file, chosen or dropped, as parts, or from an address o
   assert.equal(await desk.story(), await continued(PROMPT, 2 * N), 'another model goes on with the text that is there');
   assert.deepEqual(complaints, []);
   await page.close();
+});
+
+test('the policy names the other hosts that models of the list are on, each once, and no more', () => {
+  const policy = policyOf([{ url: 'models/demo.gguf' }, { url: 'https://b.example/a/x.gguf' }, { url: 'https://a.example:8443/x.gguf' }, { url: 'https://b.example/y.gguf' }]);
+  assert.match(policy, /; connect-src 'self' https:\/\/a\.example:8443 https:\/\/b\.example; /);
 });
 
 test('the page’s policy lets nothing out and no other script in', async () => {
