@@ -2,6 +2,7 @@
 // lavapipe (through naga).
 
 import { existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import puppeteer from 'puppeteer-core';
 
 const first = (...paths) => paths.find(existsSync);
@@ -64,6 +65,14 @@ export async function openPage(browser, url) {
   page.on('pageerror', (error) => complaints.push(String(error)));
   await page.goto(url);
   return { page, complaints };
+}
+
+/** Waits until something holds in a page. In Firefox, where a page's policy forbids it, `waitForFunction` cannot make its function. */
+export async function until(page, condition, argument) {
+  for (let wait = 0; !(await page.evaluate(condition, argument)); wait += 50) {
+    if (wait > 300_000) throw new Error(`not within five minutes: ${condition}`);
+    await sleep(50);
+  }
 }
 
 /**

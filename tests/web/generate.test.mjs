@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { chromium, firefox, inPage, openPage, refusal } from './browsers.mjs';
+import { chromium, firefox, inPage, openPage, refusal, until } from './browsers.mjs';
 import { native } from './native.mjs';
 import { startServer } from './server.mjs';
 
@@ -31,7 +31,7 @@ after(() => server.close());
 /** The page, as a person would use it. */
 async function usePage(browser, device) {
   const { page, complaints } = await openPage(browser, `${server.url}/?device=${device}`);
-  await page.waitForFunction(() => document.getElementById('loading').hidden);
+  await until(page, () => document.getElementById('loading').hidden);
   const text = (id) => page.$eval(`#${id}`, (element) => (element.hidden ? '' : element.textContent));
   assert.equal(await text('error'), '');
   await page.$eval('#settings', (settings) => (settings.open = true));
@@ -39,7 +39,7 @@ async function usePage(browser, device) {
     await page.$eval(`#${id}`, (input, value) => (input.value = value), value);
   }
   await page.click('#go');
-  await page.waitForFunction(() => document.getElementById('stop').disabled && document.getElementById('stats').textContent !== '');
+  await until(page, () => document.getElementById('stop').disabled && document.getElementById('stats').textContent !== '');
   assert.equal(await text('output'), PROMPT + expected.text);
   assert.match(await text('stats'), new RegExp(`^${TOKENS} tokens, [\\d.]+ tokens/s, first after [\\d.]+ s`));
   assert.equal(await text('error'), '');
