@@ -1,11 +1,16 @@
 /** Where the package's files are. */
 
 import { KitfoxError } from './errors.js';
+import { ThreadWorker, inNode, workingFolder } from './node.js';
+
+/** Where this module is; a bundler takes only the very form `new URL('…', import.meta.url)` for a file to pack. */
+const here = import.meta.url;
 
 /** Starts the worker: the package's own beside this file, unless the caller has it elsewhere. */
 export function startWorker(url: string | URL | undefined): Worker {
   const elsewhere = url === undefined ? undefined : absolute('workerUrl', url);
   try {
+    if (inNode()) return new ThreadWorker(new URL(elsewhere ?? './node-worker.js', here)) as unknown as Worker;
     if (elsewhere !== undefined) return new Worker(elsewhere, { type: 'module', name: 'kitfox' });
     // Bundlers know a worker by this very form.
     return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'kitfox' });
@@ -19,7 +24,7 @@ export function startWorker(url: string | URL | undefined): Worker {
 /** A URL as the page means it; `name` is the argument that holds it. */
 export function absolute(name: string, url: string | URL): string {
   try {
-    return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href).href;
+    return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href ?? workingFolder()).href;
   } catch (cause) {
     throw new KitfoxError('argument', `load: ${name}: expected a URL, got ${JSON.stringify(url)}`, { cause });
   }

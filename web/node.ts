@@ -1,0 +1,63 @@
+/**
+ * Node's worker threads in the place of a browser's workers. Node's own modules are asked for by name at run time, so that a bundler
+ * for browsers finds nothing here to complain of.
+ */
+
+// What is used of Node's types: the package's are a browser's.
+export interface Emitter {
+  on(event: string, listener: (value: never) => void): void;
+  postMessage(message: unknown, transfer: ArrayBuffer[]): void;
+}
+interface Thread extends Emitter {
+  terminate(): Promise<number>;
+}
+export interface Threads {
+  Worker: new (script: URL | string, options: { name: string; execArgv: string[] }) => Thread;
+  parentPort: Emitter | null;
+}
+interface NodeProcess {
+  cwd(): string;
+  getBuiltinModule?(id: string): unknown;
+  on(event: 'uncaughtException' | 'unhandledRejection', listener: (thrown: unknown) => void): void;
+}
+
+/** Node's process from 20.16 and 22.3 on; a browser has none. */
+export const node = (): NodeProcess | undefined => {
+  const { process } = globalThis as { process?: NodeProcess };
+  return process?.getBuiltinModule === undefined ? undefined : process;
+};
+
+export const builtin = <M>(id: string): M | undefined => node()?.getBuiltinModule?.(id) as M | undefined;
+
+/** Whether workers are to be threads of Node. */
+export const inNode = (): boolean => typeof Worker === 'undefined' && node() !== undefined;
+
+/** What relative addresses are relative to in Node: the working directory. */
+export const workingFolder = (): string | undefined => {
+  const url = builtin<{ pathToFileURL(path: string): URL }>('node:url');
+  return url?.pathToFileURL(`${node()?.cwd() ?? ''}/`).href;
+};
+
+/** As much of a browser's worker as the connection uses, made of a thread. */
+export class ThreadWorker {
+  onmessage: ((event: { data: never }) => void) | null = null;
+  onerror: ((event: { message: string; preventDefault(): void }) => void) | null = null;
+  readonly #thread: Thread;
+
+  constructor(script: URL | string) {
+    const threads = builtin<Threads>('node:worker_threads');
+    if (threads === undefined) throw new Error('this Node has no process.getBuiltinModule: 20.16 or later has');
+    // Node's own options are the program's: `--input-type` or `--import` are not for a thread.
+    this.#thread = new threads.Worker(script, { name: 'kitfox', execArgv: [] });
+    this.#thread.on('message', (data: never) => this.onmessage?.({ data }));
+    this.#thread.on('error', ({ message }: Error) => this.onerror?.({ message, preventDefault: () => undefined }));
+  }
+
+  postMessage(message: unknown, transfer: ArrayBuffer[] = []): void {
+    this.#thread.postMessage(message, transfer);
+  }
+
+  terminate(): void {
+    void this.#thread.terminate();
+  }
+}
