@@ -12,7 +12,7 @@ export async function kitfox(...args) {
 }
 
 /** Greedy tokens and text of the CPU device. */
-export async function native(prompt, tokens, ...more) {
-  const options = ['-m', model, '-p', prompt, '-n', String(tokens), '--temp', '0', '--json', '--device', 'cpu', ...more];
+export async function native(prompt, tokens) {
+  const options = ['-m', model, '-p', prompt, '-n', String(tokens), '--temp', '0', '--json', '--device', 'cpu'];
   return JSON.parse(await kitfox('generate', ...options));
 }
