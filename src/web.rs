@@ -94,6 +94,13 @@ pub fn on_panic(callback: Function) {
     ON_PANIC.set(Some(callback));
 }
 
+/// Sets where what a start finds out about an adapter is kept: `recall(name)` gives the words or undefined, `remember(name, words)` keeps
+/// them.
+#[wasm_bindgen(js_name = keepWith)]
+pub fn keep_with(recall: Function, remember: Function) {
+    crate::gpu::set_host(Rc::new(host::Browser::here().keeping(recall, remember)));
+}
+
 /// A loaded model, its sessions, and at most one generation, one list of ids whose logits or scores are asked for, or one measurement.
 #[wasm_bindgen]
 pub struct Engine {

@@ -49,7 +49,7 @@ export async function main(body) {
 
 /** Installs the npm packages of the lock file, unless they are there. */
 export async function installPackages() {
-  const wanted = ['typescript', 'vite', 'binaryen', 'puppeteer-core', 'webgpu', 'kitfox'];
+  const wanted = ['typescript', 'vite', 'binaryen', 'puppeteer-core', 'webgpu', 'axe-core', 'kitfox'];
   if (wanted.every((name) => existsSync(`${root}node_modules/${name}`))) return;
   await run('npm', ['ci', '--no-audit', '--no-fund']);
 }

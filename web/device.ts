@@ -32,7 +32,9 @@ async function missing(wanted: DeviceChoice, gpu: Gpu | undefined): Promise<stri
   try {
     adapter = await gpu.requestAdapter();
   } catch (thrown) {
-    return `the browser refused a WebGPU adapter: ${thrown instanceof Error ? thrown.message : String(thrown)}`;
+    // A browser ends its sentence; this one goes on in others.
+    const sentence = (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.$/, '');
+    return `the browser refused a WebGPU adapter: ${sentence}`;
   }
   if (adapter === null) return 'this browser has WebGPU but found no graphics adapter for it';
   if (wanted === 'auto' && adapter.info?.isFallbackAdapter === true) {

@@ -1,10 +1,11 @@
 /** The dedicated worker: joins the wasm engine, the download and the page's messages. */
 
-import init, { Engine, Layer, onPanic, planModel, type EnginePlan, type LayerOptions as WasmLayerOptions } from './wasm/kitfox.js';
+import init, { Engine, keepWith, Layer, onPanic, planModel, type EnginePlan, type LayerOptions as WasmLayerOptions } from './wasm/kitfox.js';
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
 import { KitfoxError } from './errors.js';
+import { Kept } from './kept.js';
 import type { CacheChoice } from './loading.js';
 import type { DeviceChoice } from './options.js';
 import type { Plan, PlanMessage } from './plan.js';
@@ -46,6 +47,8 @@ async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Pro
     throw new KitfoxError('worker', `${wasm}: the wasm module cannot be loaded: ${reason}`, { cause });
   }
   onPanic((panic: string) => died(panic));
+  const kept = choice.device === 'cpu' ? undefined : await Kept.open(globalThis.caches);
+  if (kept !== undefined) keepWith((name: string) => kept.recall(name), (name: string, words: string) => kept.remember(name, words));
   return choice.device;
 }
 

@@ -107,7 +107,7 @@ async function measureSide(side: Side, signal: AbortSignal): Promise<Figures> {
   signal.addEventListener('abort', stopNow);
   try {
     const { info } = fox;
-    if (info.deviceNote !== undefined) tell(notice, `Running on the CPU: ${info.deviceNote}.`);
+    if (info.deviceNote !== undefined) tell(notice, sentence(`Running on the CPU: ${info.deviceNote}`));
     const onProgress = ({ done, total }: { done: number; total: number }): void => at(`Measuring: ${done} of ${total}`, done, total);
     at('Measuring …', 0, 1);
     const report = await fox.bench({ context, n, runs: number('runs'), floor: choice('floor') === 'yes', text, onProgress, ...side.bench });

@@ -1,139 +1,292 @@
 /**
- * The page: one prompt, one answer at a time. Query: `?model=URL` and `?device=auto|gpu|cpu`.
+ * The page: a writing desk. One text that a person and the model write in turns. Query: `?model=URL` and `?device=auto|gpu|cpu`.
  *
  * A failed load or answer is told in a sentence, and the page goes on: the next press of the button tries again.
  */
 
-import { Kitfox, KitfoxError, type DeviceChoice, type GenerateOptions, type Info, type LoadProgress, type Summary } from 'kitfox';
+import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
+import { Draft } from './draft.js';
 import { element, megabytes, sentence, tell } from './elements.js';
+import { startOffline } from './offline.js';
+import { Paper } from './paper.js';
+import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
+import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
+import { Spoken } from './spoken.js';
+import { Writer } from './writer.js';
 
-const form = element('form', HTMLFormElement);
 const prompt = element('prompt', HTMLTextAreaElement);
-const go = element('go', HTMLButtonElement);
-const stop = element('stop', HTMLButtonElement);
 const output = element('output', HTMLDivElement);
+const button = (id: string): HTMLButtonElement => element(id, HTMLButtonElement);
+const [go, stop, again, undo, redo, mark, clear] = ['go', 'stop', 'again', 'undo', 'redo', 'mark', 'clear'].map(button) as [
+  HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement,
+];
 const stats = element('stats', HTMLSpanElement);
+const memory = element('memory', HTMLSpanElement);
 const notice = element('notice', HTMLParagraphElement);
 const error = element('error', HTMLParagraphElement);
+const offline = element('offline', HTMLParagraphElement);
 const about = element('model', HTMLParagraphElement);
 const loading = element('loading', HTMLElement);
 const progress = element('progress', HTMLProgressElement);
 const progressLabel = element('progress-label', HTMLLabelElement);
-const device = element('device', HTMLSelectElement);
-const input = (id: string): HTMLInputElement => element(id, HTMLInputElement);
 
-const query = new URLSearchParams(location.search);
-const modelUrl = query.get('model') ?? 'models/demo.gguf';
-const openings = [
+/** Where the text is kept while the tab lives. */
+const KEPT = 'kitfox draft';
+const OPENINGS = [
   'The old fox stopped at the edge of the wood, and',
   'On the last evening of the summer the three children',
   'It was a strange machine that stood in the',
 ];
 
+const query = new URLSearchParams(location.search);
+const asked = query.get('model');
+let choice = asked === null ? first : ofUrl(asked);
 let fox: Kitfox | undefined;
+let writer: Writer | undefined;
 let loadEnds: AbortController | undefined;
 let answerEnds: AbortController | undefined;
 
-prompt.value = openings[Math.floor(Math.random() * openings.length)] ?? '';
-const asked = query.get('device') ?? 'auto';
-const devices = [...device.options].map(({ value }) => value);
+const draft = new Draft();
+const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)));
+const spoken = new Spoken(element('spoken', HTMLDivElement));
 
-form.addEventListener('submit', (event) => {
-  event.preventDefault();
-  void answer();
-});
-stop.addEventListener('click', () => answerEnds?.abort());
-device.addEventListener('change', () => void load());
-if (devices.includes(asked)) {
-  device.value = asked;
-  void load();
-} else {
-  tell(error, `This page's address asks for the device "${asked}"; there are ${devices.join(', ')}. Choose one below, or just go on.`);
-  loading.hidden = true;
-  go.disabled = false;
+start();
+
+function start(): void {
+  if (!recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
+  show();
+  prompt.addEventListener('input', takeOver);
+  element('form', HTMLFormElement).addEventListener('submit', (event) => {
+    event.preventDefault();
+    void answer();
+  });
+  stop.addEventListener('click', () => answerEnds?.abort());
+  again.addEventListener('click', () => void tryAgain());
+  undo.addEventListener('click', () => change(() => draft.undo()));
+  redo.addEventListener('click', () => change(() => draft.redo()));
+  clear.addEventListener('click', () => {
+    change(() => draft.backTo(0));
+    prompt.focus();
+  });
+  mark.addEventListener('click', () => void markHere());
+  document.addEventListener('keydown', onKey);
+  const tellNetwork = (): boolean => (offline.hidden = navigator.onLine);
+  addEventListener('online', tellNetwork);
+  addEventListener('offline', tellNetwork);
+  tellNetwork();
+  void startOffline();
+  startSettings(() => void load());
+  startPicker((chosen) => {
+    choice = chosen;
+    void load();
+  });
+  const wanted = query.get('device') ?? 'auto';
+  if (devices.includes(wanted)) {
+    device.value = wanted;
+    void load();
+  } else {
+    tell(error, `This page's address asks for the device "${wanted}"; there are ${devices.join(', ')}. Choose one in the settings, or just go on.`);
+    loading.hidden = true;
+    allow();
+  }
 }
 
-/** Loads the model on the chosen device, in place of the one before. */
+/** Loads the chosen model on the chosen device, in place of the one before. */
 async function load(): Promise<boolean> {
+  takeOver();
   answerEnds?.abort();
   loadEnds?.abort();
-  fox?.dispose();
-  fox = undefined;
+  drop();
   const ends = (loadEnds = new AbortController());
   tell(error);
   tell(notice);
   about.textContent = '';
-  go.disabled = true;
-  showProgress('Loading the model …');
+  loading.hidden = false;
+  loading.ariaBusy = 'true';
+  progress.removeAttribute('value');
+  progressLabel.textContent = `Loading ${choice.name} …`;
+  allow();
   try {
-    const onProgress = ({ doneBytes, totalBytes, bytesPerSecond }: LoadProgress): void => {
-      const pace = bytesPerSecond > 0 ? `, ${megabytes(bytesPerSecond)} a second` : '';
-      progress.max = Math.max(totalBytes, 1);
-      progress.value = doneBytes;
-      progressLabel.textContent = doneBytes < totalBytes ? `Loading the model: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}${pace}` : 'Warming up …';
-    };
-    const loaded = await Kitfox.load(modelUrl, { device: device.value as DeviceChoice, signal: ends.signal, onProgress });
+    const far = outOfReach(choice);
+    if (far !== undefined) throw new Error(far);
+    const retries = navigator.onLine ? {} : { retries: 0 };
+    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...retries });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
     }
     fox = loaded;
-    describe(loaded.info);
+    writer = new Writer(loaded);
+    tellLoaded(loaded.info);
     return true;
   } catch (thrown) {
-    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}`);
+    const missing = thrown instanceof KitfoxError && thrown.code === 'network' && !navigator.onLine;
+    const why = missing ? ' You are offline, and this model is not kept here.' : '';
+    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}${why}`);
     return false;
   } finally {
     if (loadEnds === ends) {
       loading.hidden = true;
       loading.ariaBusy = 'false';
-      go.disabled = false;
+      allow();
     }
   }
 }
 
-/** Continues the prompt. */
+/** Lets the model go, and what it had marked. */
+function drop(): void {
+  fox?.dispose();
+  fox = writer = undefined;
+  draft.unmark();
+  memory.textContent = '';
+  show();
+}
+
+/** Continues the text. */
 async function answer(): Promise<void> {
-  if (answerEnds !== undefined || (fox === undefined && !(await load())) || fox === undefined) return;
-  const ends = (answerEnds = new AbortController());
+  takeOver();
+  if (draft.text.trim() === '') {
+    tell(error, 'The page is empty: write a few words for the model to go on from.');
+    return prompt.focus();
+  }
+  await busy(async (writer, ends) => {
+    spoken.begin();
+    draft.point();
+    paper.show();
+    const pace = new Pace();
+    await writer.write(draft.text, { ...settings(), signal: ends.signal }, {
+      read: showReading,
+      piece: ({ text, ids }) => {
+        const told = pace.after(ids.length);
+        if (told !== undefined) stats.textContent = told;
+        if (text === '') return;
+        draft.write(text);
+        paper.stream(text);
+        spoken.add(text);
+      },
+      end: (summary) => {
+        stats.ariaLive = 'polite';
+        stats.textContent = describeSummary(summary);
+        noteSeed(summary.seed);
+      },
+    });
+  });
+  spoken.end();
+}
+
+/** Takes the last answer back and writes another. */
+async function tryAgain(): Promise<void> {
+  takeOver();
+  if (again.disabled) return;
+  change(() => draft.undo());
+  await answer();
+}
+
+/** Marks the end of the text as a place that the model keeps. */
+async function markHere(): Promise<void> {
+  takeOver();
+  if (draft.text.trim() === '') return;
+  await busy(async (writer, ends) => {
+    await writer.mark(draft.text, ends.signal, { read: showReading });
+    draft.point(true);
+    stats.textContent = 'Marked.';
+  });
+}
+
+/** Does something with the model, which is loaded first if it has to be; one thing at a time. */
+async function busy(work: (writer: Writer, ends: AbortController) => Promise<void>): Promise<void> {
+  if (answerEnds !== undefined || (writer === undefined && !(await load())) || writer === undefined) return;
+  const [mine, ends] = [writer, (answerEnds = new AbortController())];
   tell(error);
   stats.textContent = 'Reading …';
-  go.disabled = true;
-  stop.disabled = false;
-  output.ariaBusy = 'true';
-  const opening = document.createElement('span');
-  opening.className = 'prompt';
-  opening.textContent = prompt.value;
-  const text = document.createTextNode('');
-  output.replaceChildren(opening, text);
+  allow();
   try {
-    const onPrefill = ({ done, total }: { done: number; total: number }): void => {
-      stats.textContent = done < total ? `Reading ${done} of ${total} tokens …` : 'Writing …';
-    };
-    const generation = fox.generate(prompt.value, { ...settings(), signal: ends.signal, onPrefill });
-    const pace = new Pace();
-    try {
-      for await (const piece of generation) {
-        stats.textContent = pace.after(piece.ids.length);
-        const atEnd = output.scrollHeight - output.scrollTop - output.clientHeight < 40;
-        text.appendData(piece.text);
-        if (atEnd) output.scrollTop = output.scrollHeight;
-      }
-    } finally {
-      stats.textContent = generation.summary === undefined ? '' : describeSummary(generation.summary);
-    }
+    await work(mine, ends);
   } catch (thrown) {
     const code = thrown instanceof KitfoxError ? thrown.code : undefined;
-    if (code === 'crashed' || code === 'device-lost') {
-      fox?.dispose();
-      fox = undefined;
-    }
-    if (code !== 'aborted' && code !== 'disposed') tell(error, sentence(thrown));
+    if (stats.textContent?.endsWith('…')) stats.textContent = code === 'aborted' ? 'Stopped.' : '';
+    if (code === 'crashed' || code === 'device-lost') drop();
+    if (code !== 'aborted' && code !== 'disposed') tell(error, lamented(code, sentence(thrown)));
   } finally {
     answerEnds = undefined;
-    output.ariaBusy = 'false';
-    stop.disabled = true;
-    go.disabled = !loading.hidden;
+    draft.point();
+    show();
+    if (mine === writer) await tellMemory(mine);
+  }
+}
+
+function lamented(code: string | undefined, said: string): string {
+  if (code === 'device-lost') return `The graphics device is gone: another program, the driver or sleep took it. Your text is here; Continue loads the model again. ${said}`;
+  if (code === 'crashed') return `The engine stopped. Your text is here; Continue loads the model again. ${said}`;
+  if (code === 'context-full') return `The page is as long as the model can hold: take something from its beginning, or begin a new one. ${said}`;
+  return said;
+}
+
+/** Takes over what was typed. */
+function takeOver(): void {
+  if (answerEnds === undefined && draft.edit(prompt.value)) show();
+}
+
+/** Changes the draft by other means than typing. */
+function change(how: () => unknown): void {
+  if (answerEnds !== undefined) return;
+  takeOver();
+  how();
+  tell(error);
+  show();
+}
+
+function show(): void {
+  paper.show();
+  keep();
+  allow();
+}
+
+/** Which of the buttons can be pressed. */
+function allow(): void {
+  const [writing, waiting] = [answerEnds !== undefined, !loading.hidden];
+  const [focused, empty] = [document.activeElement, draft.text === ''];
+  const idle = !writing && !waiting;
+  go.disabled = !idle;
+  stop.disabled = !writing;
+  go.hidden = writing;
+  stop.hidden = !writing;
+  if (writing && focused === go) stop.focus();
+  if (!writing && focused === stop) go.focus();
+  again.disabled = !idle || draft.before === undefined || draft.runs.at(-1)?.by !== 'fox';
+  undo.disabled = writing || draft.before === undefined;
+  redo.disabled = writing || !draft.canRedo;
+  mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
+  clear.disabled = writing || empty;
+  prompt.readOnly = writing;
+  // Who listens hears the words, not the figures four times a second.
+  stats.ariaLive = writing ? 'off' : 'polite';
+  prompt.ariaBusy = String(writing);
+  document.body.classList.toggle('writing', writing);
+}
+
+function onKey(event: KeyboardEvent): void {
+  if (event.defaultPrevented || document.querySelector('dialog[open]') !== null) return;
+  const control = event.ctrlKey || event.metaKey;
+  const key = event.key.toLowerCase();
+  const inText = document.activeElement === prompt || document.activeElement === document.body;
+  const done = (): void => event.preventDefault();
+  if (key === 'escape' && answerEnds !== undefined) {
+    done();
+    answerEnds.abort();
+  } else if (control && key === 'enter') {
+    done();
+    if (event.shiftKey) void tryAgain();
+    else if (!go.disabled) void answer();
+  } else if (control && key === '.') {
+    done();
+    if (!mark.disabled) void markHere();
+  } else if (control && inText && draft.ours && draft.text === prompt.value) {
+    const forth = key === 'y' || (key === 'z' && event.shiftKey);
+    if (forth && draft.canRedo) change(() => draft.redo());
+    else if (key === 'z' && !forth && draft.before !== undefined) change(() => draft.undo());
+    else return;
+    done();
   }
 }
 
@@ -142,49 +295,62 @@ class Pace {
   #tokens = 0;
   #began = 0;
   #told = 0;
-  #text = 'Writing …';
 
-  after(tokens: number): string {
+  after(tokens: number): string | undefined {
     const now = performance.now();
     if (this.#tokens === 0) this.#began = now;
     this.#tokens += tokens;
-    if (now - this.#told > 250 && now > this.#began) {
-      this.#told = now;
-      this.#text = `Writing: ${this.#tokens} tokens, ${(((this.#tokens - 1) * 1000) / (now - this.#began)).toFixed(1)} tokens/s`;
-    }
-    return this.#text;
+    if (now - this.#told < 250 || now <= this.#began) return undefined;
+    this.#told = now;
+    return `Writing: ${this.#tokens} tokens, ${(((this.#tokens - 1) * 1000) / (now - this.#began)).toFixed(1)} tokens/s …`;
   }
 }
 
-function settings(): GenerateOptions {
-  const value = (id: string): number => input(id).valueAsNumber;
-  const optional = (id: 'seed' | 'repeatPenalty') => (input(id).value === '' ? {} : { [id]: value(id) });
-  return {
-    temperature: value('temperature'),
-    topK: value('topK'),
-    topP: value('topP'),
-    minP: value('minP'),
-    maxTokens: value('maxTokens'),
-    ...optional('repeatPenalty'),
-    ...optional('seed'),
-  };
+function showProgress({ doneBytes, totalBytes, bytesPerSecond }: LoadProgress): void {
+  const pace = bytesPerSecond > 0 ? `, ${megabytes(bytesPerSecond)} a second` : '';
+  progress.max = Math.max(totalBytes, 1);
+  progress.value = doneBytes;
+  progressLabel.textContent = doneBytes < totalBytes ? `Loading ${choice.name}: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}${pace}` : 'Warming up …';
 }
 
-function showProgress(label: string): void {
-  loading.hidden = false;
-  loading.ariaBusy = 'true';
-  progress.removeAttribute('value');
-  progressLabel.textContent = label;
+function showReading(part: number): void {
+  stats.textContent = part > 0 ? `Reading, ${Math.round(part * 100)} % …` : 'Reading …';
 }
 
-function describe(info: Info): void {
-  if (info.deviceNote !== undefined) tell(notice, `Running on the CPU: ${info.deviceNote}.`);
-  const place = info.gpu ? `the GPU (${info.device})` : 'the CPU';
-  about.textContent = `Runs on ${place}, with ${megabytes(info.deviceBytes)} of memory there. Prompt and story may have ${info.contextTokens} tokens together.`;
+function tellLoaded(info: Info): void {
+  if (info.deviceNote !== undefined) tell(notice, sentence(`Running on the CPU: ${info.deviceNote}`));
+  about.textContent = `${choice.name} on the ${info.gpu ? 'GPU' : 'CPU'}`;
+  describe(choice.name, info);
+}
+
+/** Tells what the text takes of memory, and what was freed because it is forgotten. */
+async function tellMemory(writer: Writer): Promise<void> {
+  const taken = await writer.memory().catch(() => undefined); // a model that is gone has none
+  if (taken === undefined) return;
+  const freed = Math.max(taken.whole - taken.live, 0);
+  memory.textContent = `${megabytes(taken.live)} of memory${freed >= 50_000 ? `, ${megabytes(freed)} freed` : ''}`;
 }
 
 function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }: Summary): string {
-  const why = { length: '', eos: ' The story ended.', stop: '', context: ' The context is full.', aborted: ' Stopped.' }[finish];
-  const first = firstTokenMs === undefined ? '' : `, first after ${(firstTokenMs / 1000).toFixed(2)} s`;
-  return `${tokens} tokens, ${tokensPerSecond.toFixed(1)} tokens/s${first}, seed ${seed}.${why}`;
+  const why = { length: '', eos: ' The story ended.', stop: '', context: ' The page is full.', aborted: ' Stopped.' }[finish];
+  const start = firstTokenMs === undefined ? '' : `, first after ${(firstTokenMs / 1000).toFixed(2)} s`;
+  return `${tokens} tokens, ${tokensPerSecond.toFixed(1)} tokens/s${start}, seed ${seed}.${why}`;
+}
+
+/** Keeps the text for a reload of the tab. */
+function keep(): void {
+  try {
+    sessionStorage.setItem(KEPT, draft.save());
+  } catch {
+    // A browser that keeps nothing for pages, or has no room.
+  }
+}
+
+function recall(): boolean {
+  try {
+    const kept = sessionStorage.getItem(KEPT);
+    return kept !== null && draft.restore(kept);
+  } catch {
+    return false;
+  }
 }

@@ -1,17 +1,53 @@
+import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
-import { cp } from 'node:fs/promises';
+import { cp, readFile, readdir, writeFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
+import models from './models.json' with { type: 'json' };
+import { hostsOf, policyOf } from './policy.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
+/** The built pages state their policy themselves, for hosts that send no headers. */
+function policy() {
+  return {
+    name: 'policy',
+    apply: 'build',
+    transformIndexHtml: () => [
+      { tag: 'meta', attrs: { 'http-equiv': 'content-security-policy', content: policyOf(models) }, injectTo: 'head-prepend' },
+    ],
+  };
+}
+
+/** The service worker, with the list of the build's files in front, models aside. */
+function serviceWorker() {
+  return {
+    name: 'service-worker',
+    apply: 'build',
+    async writeBundle() {
+      const all = await readdir(here('./dist'), { recursive: true, withFileTypes: true });
+      const names = all.filter((one) => one.isFile()).map((one) => relative(here('./dist'), join(one.parentPath, one.name)).replaceAll('\\', '/'));
+      const files = names.filter((name) => name !== 'sw.js' && !name.startsWith('models/')).sort();
+      const source = await readFile(here('./sw.js'), 'utf8');
+      const hash = createHash('sha256').update(source);
+      for (const name of files) hash.update(name).update(await readFile(here(`./dist/${name}`)));
+      const constants = { VERSION: hash.digest('hex').slice(0, 16), FILES: files, HOSTS: hostsOf(models), POLICY: policyOf(models) };
+      const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)};\n`);
+      await writeFile(here('./dist/sw.js'), [...lines, source].join(''));
+    },
+  };
+}
+
 /** Models are files beside the page: copied into a build as they are, and a missing one is a 404, not the page itself. */
-function models() {
+function modelFiles() {
   return {
     name: 'models',
     configureServer(server) {
-      server.middlewares.use('/models', (request, response) => {
-        const path = here(`./models${new URL(request.url, 'http://page').pathname}`);
+      server.middlewares.use((request, response, next) => {
+        const { pathname } = new URL(request.url, 'http://page');
+        if (!pathname.startsWith('/models/')) return next();
+        const path = here(`.${pathname}`);
         if (existsSync(path) && path.endsWith('.gguf')) createReadStream(path).pipe(response);
         else response.writeHead(404).end();
       });
@@ -26,8 +62,8 @@ export default defineConfig({
   root: here('.'),
   base: './', // the built page works in any folder
   publicDir: false,
-  plugins: [models()],
+  plugins: [policy(), serviceWorker(), modelFiles()],
   worker: { format: 'es' },
-  build: { target: 'es2022', rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
+  build: { target: 'es2022', assetsInlineLimit: 0, modulePreload: { polyfill: false }, rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
   optimizeDeps: { exclude: ['kitfox'] }, // its worker and wasm are found relative to its own files
 });

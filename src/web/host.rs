@@ -12,13 +12,20 @@ pub struct Browser {
     /// Whether it sees the end of the GPU's work late unless something is submitted: Firefox (bug 1870699), which nothing but its name
     /// tells. Elsewhere such a submission is of no use, and is most of what a token costs this thread.
     looks_late: bool,
+    /// `recall` and `remember` of the page, where it can keep something.
+    memory: Option<(Function, Function)>,
 }
 
 impl Browser {
     /// This one.
     pub fn here() -> Self {
         let name = get(&js_sys::global(), "navigator").and_then(|navigator| get(&navigator, "userAgent")?.as_string());
-        Self { looks_late: name.is_some_and(|name| name.contains("Firefox/")) }
+        Self { looks_late: name.is_some_and(|name| name.contains("Firefox/")), memory: None }
+    }
+
+    /// With a memory.
+    pub fn keeping(self, recall: Function, remember: Function) -> Self {
+        Self { memory: Some((recall, remember)), ..self }
     }
 }
 
@@ -40,6 +47,16 @@ impl Host for Browser {
             // A timer does not fail.
             let _ = JsFuture::from(timer).await;
         }))
+    }
+
+    fn recall(&self, key: &str) -> Option<String> {
+        let (recall, _) = self.memory.as_ref()?;
+        recall.call1(&JsValue::NULL, &key.into()).ok()?.as_string()
+    }
+
+    fn remember(&self, key: &str, words: &str) -> bool {
+        let kept = |(_, remember): &(Function, Function)| remember.call2(&JsValue::NULL, &key.into(), &words.into()).is_ok();
+        self.memory.as_ref().is_some_and(kept)
     }
 
     /// wgpu builds the descriptor of `requestDevice` from its own features only. So while it does, a proxy stands for that method of

@@ -2,6 +2,7 @@
 // lavapipe (through naga).
 
 import { existsSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import puppeteer from 'puppeteer-core';
 
 const first = (...paths) => paths.find(existsSync);
@@ -26,7 +27,7 @@ export function chromium({ webgpu = true } = {}) {
   });
 }
 
-/** Firefox ESR. */
+/** Firefox. Releases on Linux before 142, so also ESR 140, have no WebGPU whatever is set: see `refusal`. */
 export function firefox() {
   return puppeteer.launch({
     browser: 'firefox',
@@ -39,6 +40,15 @@ export function firefox() {
       'gfx.webgpu.ignore-blocklist': true,
     },
   });
+}
+
+/** Why a browser gives no WebGPU adapter to anybody, in its own words; undefined where it gives one. */
+export async function refusal(browser, url) {
+  const { page } = await openPage(browser, url);
+  const why = await page.evaluate(() => navigator.gpu?.requestAdapter().then(() => undefined, ({ message }) => message));
+  await page.close();
+  if (why !== undefined) console.log(`${await browser.version()} refuses WebGPU: ${why}`);
+  return why;
 }
 
 /** What a browser itself says of an answer other than 200, and of a broken connection: that is asked for here. */
@@ -55,6 +65,14 @@ export async function openPage(browser, url) {
   page.on('pageerror', (error) => complaints.push(String(error)));
   await page.goto(url);
   return { page, complaints };
+}
+
+/** Waits until something holds in a page. In Firefox, where a page's policy forbids it, `waitForFunction` cannot make its function. */
+export async function until(page, condition, argument) {
+  for (let wait = 0; !(await page.evaluate(condition, argument)); wait += 50) {
+    if (wait > 300_000) throw new Error(`not within five minutes: ${condition}`);
+    await sleep(50);
+  }
 }
 
 /**

@@ -5,8 +5,8 @@ import path from 'node:path';
 import { kitfox } from './native.mjs';
 import { root } from './server.mjs';
 
-/** Writes FILE.gguf into a folder: the golden model of that name with its two layers again and again. */
-export async function deepModel(folder, name, layers) {
+/** Writes FILE.gguf into a folder: the golden model of that name with its two layers again and again; with `bytes`, it reads and writes text. */
+export async function deepModel(folder, name, layers, { bytes = false } = {}) {
   const from = path.join(root, 'tests/fixtures/golden', name);
   const config = JSON.parse(await readFile(path.join(from, 'config.json'), 'utf8'));
   const file = await readFile(path.join(from, 'model.safetensors'));
@@ -32,5 +32,16 @@ export async function deepModel(folder, name, layers) {
   await mkdir(made);
   await writeFile(path.join(made, 'config.json'), JSON.stringify({ ...config, num_hidden_layers: layers }));
   await writeFile(path.join(made, 'model.safetensors'), Buffer.concat([size, text, ...parts]));
+  if (bytes) await byteTokenizer(made, config.vocab_size);
   await kitfox('convert', made, '-o', path.join(folder, `${name}.gguf`), '--quant', 'f32');
+}
+
+/** GPT-2's files for a tokenizer that has a token for each of the first bytes, and no other. */
+async function byteTokenizer(folder, size) {
+  const shown = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte < 173) || byte > 173;
+  let others = 256;
+  const letters = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(shown(byte) ? byte : others++));
+  const vocab = Object.fromEntries(['<|endoftext|>', ...letters].slice(0, size).map((token, id) => [token, id]));
+  await writeFile(path.join(folder, 'vocab.json'), JSON.stringify(vocab));
+  await writeFile(path.join(folder, 'merges.txt'), '#version: 0.2\n');
 }

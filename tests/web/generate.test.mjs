@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { chromium, firefox, inPage, openPage } from './browsers.mjs';
+import { chromium, firefox, inPage, openPage, refusal, until } from './browsers.mjs';
 import { native } from './native.mjs';
 import { startServer } from './server.mjs';
 
@@ -14,6 +14,9 @@ const STOP = ' he';
 const LONG = 'The fox ran over the hill and down to the river. '.repeat(30);
 /** A file of 20 MB goes through the wasm heap in pieces; its weights must not stay there. */
 const MOST_HEAP_GROWTH = 32 * 1024 * 1024;
+
+/** The browser's own sentence, with one full stop. */
+const REFUSED = /^Running on the CPU: the browser refused a WebGPU adapter: .*[^.]\.$/;
 
 let server;
 let expected;
@@ -28,7 +31,7 @@ after(() => server.close());
 /** The page, as a person would use it. */
 async function usePage(browser, device) {
   const { page, complaints } = await openPage(browser, `${server.url}/?device=${device}`);
-  await page.waitForFunction(() => document.getElementById('loading').hidden);
+  await until(page, () => document.getElementById('loading').hidden);
   const text = (id) => page.$eval(`#${id}`, (element) => (element.hidden ? '' : element.textContent));
   assert.equal(await text('error'), '');
   await page.$eval('#settings', (settings) => (settings.open = true));
@@ -36,7 +39,7 @@ async function usePage(browser, device) {
     await page.$eval(`#${id}`, (input, value) => (input.value = value), value);
   }
   await page.click('#go');
-  await page.waitForFunction(() => document.getElementById('stop').disabled && document.getElementById('stats').textContent !== '');
+  await until(page, () => document.getElementById('stop').disabled && document.getElementById('stats').textContent !== '');
   assert.equal(await text('output'), PROMPT + expected.text);
   assert.match(await text('stats'), new RegExp(`^${TOKENS} tokens, [\\d.]+ tokens/s, first after [\\d.]+ s`));
   assert.equal(await text('error'), '');
@@ -104,29 +107,44 @@ function checkPackage(name, { progress, whole, prefill, decode, both, info }, gp
 for (const [name, launch] of Object.entries({ chromium, firefox })) {
   describe(name, () => {
     let browser;
-    before(async () => (browser = await launch()));
+    let refused;
+    before(async () => {
+      browser = await launch();
+      refused = await refusal(browser, `${server.url}/blank`);
+      assert.ok(refused === undefined || name === 'firefox', refused);
+    });
     after(() => browser?.close());
 
-    test('the page writes the native text on the GPU', async () => {
+    test('the page writes the native text on the GPU', async (t) => {
+      if (refused !== undefined) return t.skip(refused);
       const { about, notice } = await usePage(browser, 'gpu');
       assert.match(about, /on the GPU/);
       assert.equal(notice, '');
     });
 
-    test('the page passes over a software adapter, says so, and writes the same on the CPU', async () => {
+    test('the page passes over a software adapter or a refusal, says so, and writes the same on the CPU', async () => {
       const { about, notice } = await usePage(browser, 'auto');
       assert.match(about, /on the CPU/);
-      assert.match(notice, /^Running on the CPU: the only WebGPU adapter is a software one/);
+      assert.match(notice, refused === undefined ? /^Running on the CPU: the only WebGPU adapter is a software one/ : REFUSED);
     });
 
     for (const device of ['gpu', 'cpu']) {
-      test(`the package: tokens, aborts, early ends and turns on the ${device}`, async () => {
+      test(`the package: tokens, aborts, early ends and turns on the ${device}`, async (t) => {
+        if (device === 'gpu' && refused !== undefined) return t.skip(refused);
         const { page, complaints } = await openPage(browser, `${server.url}/blank`);
         checkPackage(name, await inPage(page, usePackage, { device, PROMPT, LONG, TOKENS, STOP }), device === 'gpu');
         assert.deepEqual(complaints, []);
         await page.close();
       });
     }
+
+    test('a refused adapter is an error of its own', async (t) => {
+      if (refused === undefined) return t.skip('this browser gives its adapter');
+      const { page } = await openPage(browser, `${server.url}/blank`);
+      const message = await inPage(page, (Kitfox, { fails }) => fails(Kitfox.load('/models/demo.gguf', { device: 'gpu' })));
+      assert.match(message, /^no-gpu: the browser refused a WebGPU adapter: .*[^.]$/);
+      await page.close();
+    });
   });
 }
 

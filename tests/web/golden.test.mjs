@@ -12,6 +12,8 @@ import { root, startServer } from './server.mjs';
 
 const BAR = 2e-4;
 const LAYERS = ['encoder_linear', 'decoder_linear', 'encoder_bitnet', 'decoder_bitnet'];
+/** Of so many models one runs as this adapter runs best, the others by the baseline's kernels: both are to be right in a browser. */
+const TUNED = 4;
 /** Tokens through the graph that generates: over the end of a page of keys. A software adapter takes long for each. */
 const STEPS = 70;
 
@@ -36,10 +38,10 @@ after(async () => {
   if (models) await rm(models, { recursive: true });
 });
 
-async function ofModel(Kitfox, _, { name, STEPS }) {
+async function ofModel(Kitfox, _, { name, baseline, STEPS }) {
   const { errors, fetchTensors } = await import('/tests/safetensors.mjs');
   const { tokens, logits } = await fetchTensors(`/fixtures/golden/${name}/golden.safetensors`);
-  const fox = await Kitfox.load(`/golden/${name}.gguf`, { device: 'gpu', kv: 'f32', scores: true, context: tokens.data.length });
+  const fox = await Kitfox.load(`/golden/${name}.gguf`, { device: 'gpu', baseline, kv: 'f32', scores: true, context: tokens.data.length });
   const worst = (got) => errors(got, logits.data.subarray(0, got.length)).at(-1);
   const chunks = worst(await fox.logits([...tokens.data]));
   const steps = worst(await fox.logits(Uint32Array.from(tokens.data.subarray(0, STEPS)), { decode: true }));
@@ -52,13 +54,33 @@ test('every golden model', async () => {
   assert.ok(cases.length >= 20);
   const failed = [];
   console.log(`${'model'.padEnd(26)}${'chunks'.padStart(12)}${'steps'.padStart(12)}  (Chromium, WebGPU)`);
-  for (const name of cases) {
-    const { chunks, steps, gpu } = await inPage(page, ofModel, { name, STEPS });
+  for (const [ix, name] of cases.entries()) {
+    const { chunks, steps, gpu } = await inPage(page, ofModel, { name, baseline: ix % TUNED !== 0, STEPS });
     console.log(`${name.padEnd(26)}${chunks.toExponential(2).padStart(12)}${steps.toExponential(2).padStart(12)}`);
     if (!(gpu && chunks <= BAR && steps <= BAR)) failed.push(name);
   }
   assert.deepEqual(failed, []);
   assert.deepEqual(complaints, []);
+});
+
+/** What agrees with its twin and what is quickest is found out once. */
+test('a start leaves what it found out for the next one', async () => {
+  const twice = async (Kitfox, _, { name }) => {
+    const kept = async () => {
+      const cache = await caches.open('kitfox-start-up');
+      return Promise.all((await cache.keys()).map(async (key) => (await cache.match(key)).json()));
+    };
+    const seen = [];
+    for (let n = 0; n < 2; n++) {
+      (await Kitfox.load(`/golden/${name}.gguf`, { device: 'gpu' })).dispose();
+      seen.push(await kept());
+    }
+    return seen;
+  };
+  const [first, second] = await inPage(page, twice, { name: 'fox_pro' });
+  assert.equal(first.length, 1, 'one adapter');
+  assert.ok(Object.keys(first[0].verdicts).length > 0 && Object.keys(first[0].choices).length > 0);
+  assert.deepEqual(second, first);
 });
 
 async function ofLayer(Kitfox, _, { name, device }) {

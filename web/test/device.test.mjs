@@ -7,7 +7,7 @@ const hardware = gpu({ isFallbackAdapter: false, vendor: 'acme' });
 const software = gpu({ isFallbackAdapter: true, vendor: 'google', architecture: 'swiftshader' });
 const refusing = {
   requestAdapter: async () => {
-    throw new Error('blocked');
+    throw new Error('Blocked by policy.');
   },
 };
 
@@ -19,7 +19,7 @@ test('auto takes hardware, and says why it takes the CPU', async () => {
     [software, /software one \(google swiftshader\)/],
     [gpu(null), /no graphics adapter/],
     [undefined, /no WebGPU/],
-    [refusing, /refused a WebGPU adapter: blocked/],
+    [refusing, /refused a WebGPU adapter: Blocked by policy$/],
   ]) {
     const choice = await chooseDevice('auto', have);
     assert.equal(choice.device, 'cpu');

@@ -1,0 +1,105 @@
+// The desk for everyone: axe-core finds nothing serious in any of its states, light and dark, and nothing sticks out of a phone.
+
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { chromium, openPage } from './browsers.mjs';
+import { openDesk } from './desk.mjs';
+import { startServer } from './server.mjs';
+
+const AXE = fileURLToPath(import.meta.resolve('axe-core/axe.min.js'));
+const DESKTOP = { width: 1280, height: 800 };
+const PHONE = { width: 390, height: 844 };
+
+let server;
+let browser;
+let axe;
+before(async () => {
+  axe = await readFile(AXE, 'utf8');
+  server = await startServer();
+  browser = await chromium();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** What axe-core finds that is serious or worse, targets too small to touch included. */
+async function serious(page) {
+  const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document, { rules: { 'target-size': { enabled: true } } }));
+  assert.ok(passes.length > 10, 'it looked');
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} (${failureSummary})`).join('; ')}`);
+}
+
+/** How far anything sticks out to the right. */
+const overhang = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+
+async function look(page, name) {
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+    assert.deepEqual(await serious(page), [], `${name}, ${scheme}`);
+  }
+  assert.equal(await overhang(page), 0, name);
+}
+
+for (const [kind, viewport] of Object.entries({ desktop: DESKTOP, phone: PHONE })) {
+  test(`the desk on a ${kind}: with a text, its settings, its models, an error, and while it writes`, async () => {
+    const { page, desk, complaints } = await openDesk(browser, server.url, { prepare: (page) => page.setViewport(viewport) });
+    await page.evaluate(axe);
+    await desk.set({ prompt: 'The old fox stopped at the edge of the wood, and' });
+    await desk.go(40);
+    await page.type('#prompt', ' – and then\n\nnobody ');
+    await desk.press('mark');
+    await desk.go(20);
+    await look(page, 'text');
+    await page.$eval('#settings', (settings) => (settings.open = true));
+    await look(page, 'settings');
+    const panel = await page.$eval('#settings .panel', (element) => element.getBoundingClientRect().toJSON());
+    assert.ok(panel.left >= 0 && panel.top >= 0 && panel.right <= viewport.width, JSON.stringify(panel));
+    await page.$eval('#settings', (settings) => (settings.open = false));
+    await page.click('#choose');
+    await page.waitForFunction(() => !document.getElementById('kept').hidden);
+    await look(page, 'models');
+    await page.keyboard.press('Escape');
+    await desk.set({ topP: '7' });
+    await page.click('#go');
+    await page.waitForFunction(() => !document.getElementById('error').hidden);
+    await look(page, 'error');
+    await desk.set({ topP: '1' });
+    await desk.begin(20);
+    await look(page, 'writing');
+    await desk.press('stop');
+    assert.deepEqual(complaints, []);
+    await page.close();
+  });
+}
+
+test('what is written is told sentence by sentence to those who listen, and the focus is never lost', async () => {
+  const { page, desk } = await openDesk(browser, server.url);
+  await desk.set({ prompt: 'The old fox stopped at the edge of the wood, and', temperature: '0', maxTokens: '60' });
+  const focused = () => page.evaluate(() => document.activeElement.id);
+  await page.focus('#go');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => !document.getElementById('stop').disabled);
+  assert.equal(await focused(), 'stop');
+  assert.equal(await page.$eval('#stats', ({ ariaLive }) => ariaLive), 'off', 'figures do not talk over the words');
+  await desk.idle();
+  assert.equal(await page.$eval('#stats', ({ ariaLive }) => ariaLive), 'polite');
+  assert.equal(await focused(), 'go');
+  const said = await page.$$eval('#spoken p', (lines) => lines.map(({ textContent }) => textContent));
+  const hands = await desk.hands();
+  assert.equal(said.join(' ').replace(/\s+/g, ' '), hands.at(-1)[1].trim().replace(/\s+/g, ' '));
+  await page.close();
+});
+
+test('the page that measures', async () => {
+  const { page } = await openPage(browser, 'about:blank');
+  await page.setViewport(PHONE);
+  await page.goto(`${server.url}/bench.html?device=cpu`);
+  await page.evaluate(axe);
+  await look(page, 'bench');
+  await page.close();
+});

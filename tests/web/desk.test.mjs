@@ -1,0 +1,303 @@
+// The writing desk: one text that a person and the model write in turns, and whatever is done to it, the model goes on from the text that
+// is there, as the native program does from that text.
+
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { createServer } from 'vite';
+import { policyOf } from '../../www/policy.mjs';
+import { chromium } from './browsers.mjs';
+import { openDesk } from './desk.mjs';
+import { native } from './native.mjs';
+import { model, root, startServer } from './server.mjs';
+
+const PROMPT = 'The old fox stopped at the edge of the wood, and';
+const N = 12;
+
+let server;
+let browser;
+before(async () => {
+  server = await startServer();
+  browser = await chromium();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+const open = (options) => openDesk(browser, server.url, options);
+const texts = new Map();
+/** What the native program makes of a text: the text, continued. */
+async function continued(text, tokens) {
+  const key = `${tokens} ${text}`;
+  if (!texts.has(key)) texts.set(key, text + (await native(text, tokens)).text);
+  return texts.get(key);
+}
+
+test('a text written in turns, taken back, put back, marked and changed is continued as the native program continues it', async () => {
+  const { page, desk, complaints } = await open();
+  const [once, twice] = [await continued(PROMPT, N), await continued(PROMPT, 2 * N)];
+  await desk.set({ prompt: PROMPT });
+  await desk.go(N);
+  assert.equal(await desk.story(), once);
+  await desk.go(N);
+  assert.equal(await desk.story(), twice);
+  assert.deepEqual(await desk.hands(), [['you', PROMPT], ['fox', twice.slice(PROMPT.length)]]);
+  assert.match(await desk.text('memory'), /^[\d.]+ MB of memory(, [\d.]+ MB freed)?$/);
+
+  // Back by steps, forth, and on: the same words again.
+  for (const text of [once, PROMPT]) {
+    await desk.press('undo');
+    assert.equal(await desk.story(), text);
+  }
+  assert.ok(await page.$eval('#undo', ({ disabled }) => disabled), 'there is no place before');
+  await desk.press('redo');
+  assert.equal(await desk.story(), once);
+  await desk.go(N);
+  assert.equal(await desk.story(), twice);
+
+  // A mark, a line of one's own, and back to the mark by its place in the margin.
+  await desk.press('undo');
+  await desk.press('mark');
+  await page.type('#prompt', '\nThe hunter');
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(`${once}\nThe hunter`, N));
+  assert.equal((await desk.points()).filter((name) => name.startsWith('* ')).length, 1);
+  await page.$eval('#points .marked', (place) => place.click());
+  assert.equal(await desk.story(), once);
+  await desk.go(N);
+  assert.equal(await desk.story(), twice);
+
+  // Changed at its start: nothing that was read is of use.
+  const other = PROMPT.replace('old', 'young');
+  await desk.set({ prompt: other });
+  assert.deepEqual(await desk.points(), []);
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(other, N));
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('a stop keeps what is there, and the text goes on from it; a change within the answer is yours', async () => {
+  const { page, desk, complaints } = await open();
+  await desk.set({ prompt: PROMPT });
+  await desk.begin(60);
+  await desk.press('stop');
+  assert.match(await desk.text('stats'), /seed \d+\. Stopped\.$/);
+  const stopped = await desk.story();
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(stopped, N));
+
+  // Within a word that the model wrote.
+  const cut = stopped.slice(0, PROMPT.length + 20);
+  await desk.set({ prompt: `${cut} and nobody` });
+  assert.deepEqual((await desk.hands()).map(([by]) => by), ['you', 'fox', 'you']);
+  await desk.go(N);
+  assert.ok((await desk.story()).startsWith(`${cut} and nobody`));
+  assert.ok((await desk.story()).length > cut.length + 20);
+
+  // A new page can be taken back, too; an empty one is asked for words.
+  const before = await desk.story();
+  await desk.press('clear');
+  assert.equal(await desk.story(), '');
+  await page.click('#go');
+  assert.match(await desk.text('error'), /^The page is empty/);
+  await desk.press('redo');
+  assert.equal(await desk.story(), before);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('the keyboard does it all, and typing has its own undo', async () => {
+  const { page, desk, complaints } = await open();
+  await desk.set({ prompt: PROMPT, temperature: '0', maxTokens: String(N) });
+  await page.focus('#prompt');
+  await desk.chord('Control', 'Enter');
+  await page.waitForFunction((n) => document.getElementById('prompt').value.length > n, {}, PROMPT.length);
+  await desk.idle();
+  const once = await desk.story();
+  assert.equal(once, await continued(PROMPT, N));
+  await page.keyboard.type(' xyz');
+  await desk.chord('Control', 'z');
+  assert.ok((await desk.story()).startsWith(once), 'typing is taken back by the browser, not the answer');
+  await desk.set({ prompt: once });
+  await desk.press('undo');
+  await page.focus('#prompt');
+  await desk.chord('Control', 'Shift', 'z');
+  assert.equal(await desk.story(), once);
+  await desk.chord('Control', 'z');
+  assert.equal(await desk.story(), PROMPT);
+  await desk.chord('Control', '.');
+  await page.waitForFunction(() => document.querySelector('#points .marked') !== null);
+  await desk.set({ maxTokens: '3000' });
+  await desk.chord('Control', 'Enter');
+  await page.waitForFunction((n) => document.getElementById('output').textContent.length > n + 30, {}, PROMPT.length);
+  assert.ok(await page.$eval('#prompt', ({ readOnly }) => readOnly));
+  await page.keyboard.press('Escape');
+  await desk.idle();
+  assert.match(await desk.text('stats'), /Stopped\.$/);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('presets fill in their numbers, changed numbers are your own, and a kept seed writes the same again', async () => {
+  const { page, desk, complaints } = await open();
+  const checked = () => page.$eval('#presets input:checked', ({ value }) => value);
+  await page.$eval('#settings', (settings) => (settings.open = true));
+  assert.equal(await checked(), 'natural');
+  await page.click('#presets input[value=likeliest]');
+  assert.equal(await page.$eval('#temperature', ({ value }) => value), '0');
+  await desk.set({ temperature: '0.9' });
+  assert.equal(await checked(), 'own');
+  await page.click('#presets input[value=wild]');
+  assert.equal(await page.$eval('#temperature', ({ value }) => value), '1.15');
+  await desk.set({ prompt: PROMPT, maxTokens: String(N) });
+  await desk.press('go');
+  const first = await desk.story();
+  await page.$eval('#keep-seed', (button) => button.click());
+  const seed = await page.$eval('#seed', ({ value }) => value);
+  assert.match(await desk.text('stats'), new RegExp(`seed ${seed}\\.`));
+  await desk.press('again');
+  assert.equal(await desk.story(), first);
+  await page.$eval('#keep-seed', (button) => button.click());
+  await desk.press('again');
+  assert.notEqual(await desk.story(), first);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('a reload of the tab keeps the text, who wrote it and the places', async () => {
+  const { page, desk, complaints } = await open();
+  await desk.set({ prompt: PROMPT });
+  await desk.go(N);
+  const before = [await desk.story(), await desk.hands(), await desk.points()];
+  await page.reload();
+  await desk.loaded();
+  assert.deepEqual([await desk.story(), await desk.hands(), await desk.points()], before);
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(PROMPT, 2 * N));
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('a model comes as a file, chosen or dropped, as parts, or from an address of the page’s host; others are refused in a sentence', async () => {
+  const { page, desk, complaints } = await open();
+  const isLoaded = (name) => page.waitForFunction((name) => document.getElementById('model').textContent === `${name} on the CPU`, {}, name);
+  const choose = async () => (await page.$('#file')).uploadFile(model);
+  await page.click('#choose');
+  await choose();
+  await isLoaded('demo.gguf');
+  await desk.set({ prompt: PROMPT });
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(PROMPT, N));
+
+  // Parts, dropped in any order.
+  await page.evaluate(async () => {
+    const blob = await (await fetch('models/demo.gguf')).blob();
+    const items = new DataTransfer();
+    items.items.add(new File([blob.slice(5_000_000)], 'mine.gguf.part2'));
+    items.items.add(new File([blob.slice(0, 5_000_000)], 'mine.gguf.part1'));
+    document.body.dispatchEvent(new DragEvent('dragover', { dataTransfer: items, bubbles: true, cancelable: true }));
+    if (document.getElementById('drop').hidden) throw new Error('nothing says that it can be dropped');
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: items, bubbles: true, cancelable: true }));
+  });
+  await isLoaded('mine.gguf.part1');
+  await page.evaluate(() => {
+    const items = new DataTransfer();
+    items.items.add(new File(['no model'], 'notes.txt'));
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: items, bubbles: true, cancelable: true }));
+  });
+  await page.waitForFunction(() => !document.getElementById('error').hidden);
+  assert.match(await desk.text('error'), /^The model could not be loaded\. notes\.txt: .*magic/i);
+
+  const address = async (url) => {
+    await page.click('#choose');
+    await page.$eval('#url', (field, url) => (field.value = url), url);
+    await page.click('#by-url button');
+    await desk.loaded();
+  };
+  await address('https://elsewhere.example/big.gguf');
+  assert.equal(
+    await desk.text('error'),
+    'The model could not be loaded. This page fetches nothing from elsewhere.example: download the file yourself and drop it here.',
+  );
+  await address('chunked.gguf');
+  await isLoaded('chunked.gguf');
+  assert.equal(await desk.text('error'), '');
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(PROMPT, 2 * N), 'another model goes on with the text that is there');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('the policy names the other hosts that models of the list are on, each once, and no more', () => {
+  const policy = policyOf([{ url: 'models/demo.gguf' }, { url: 'https://b.example/a/x.gguf' }, { url: 'https://a.example:8443/x.gguf' }, { url: 'https://b.example/y.gguf' }]);
+  assert.match(policy, /; connect-src 'self' https:\/\/a\.example:8443 https:\/\/b\.example; /);
+});
+
+test('the page’s policy lets nothing out and no other script in', async () => {
+  const asked = [];
+  const elsewhere = http.createServer((request, response) => {
+    asked.push(request.url);
+    response.writeHead(200, { 'access-control-allow-origin': '*' }).end('here');
+  });
+  await new Promise((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
+  try {
+    const { page, desk } = await open();
+    const host = `http://127.0.0.1:${elsewhere.address().port}`;
+    const seen = await page.evaluate(async (host) => {
+      const broken = [];
+      document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => broken.push(effectiveDirective));
+      const fetched = await fetch(`${host}/fetch`).then(() => 'fetched', () => 'blocked');
+      const beacon = navigator.sendBeacon(`${host}/beacon`, 'text');
+      const image = await new Promise((resolve) => {
+        const one = new Image();
+        one.onload = () => resolve('loaded');
+        one.onerror = () => resolve('blocked');
+        one.src = `${host}/image.png`;
+      });
+      const inline = document.createElement('script');
+      inline.textContent = 'globalThis.got = 1';
+      document.body.append(inline);
+      let evaluated = 'blocked';
+      try {
+        evaluated = new Function('return "run"')();
+      } catch {
+        // as it has to be
+      }
+      const form = document.createElement('form');
+      form.action = `${host}/form`;
+      document.body.append(form);
+      form.submit();
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      return { broken: [...new Set(broken)].sort(), fetched, beacon, image, inline: globalThis.got ?? 'blocked', evaluated };
+    }, host);
+    assert.deepEqual([seen.fetched, seen.image, seen.inline, seen.evaluated], Array(4).fill('blocked'));
+    for (const rule of ['connect-src', 'form-action', 'img-src', 'script-src', 'script-src-elem']) assert.ok(seen.broken.includes(rule), `${rule}: ${seen.broken}`);
+    assert.deepEqual(asked, []);
+    const policy = await page.$eval('meta[http-equiv=content-security-policy]', ({ content }) => content);
+    assert.match(policy, /^default-src 'none'; connect-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; /);
+    assert.equal(await desk.text('error'), '');
+    await page.close();
+  } finally {
+    elsewhere.closeAllConnections();
+    elsewhere.close();
+  }
+});
+
+test('the development server has the desk, too', async () => {
+  const developed = await createServer({ root: path.join(root, 'www'), logLevel: 'error', server: { host: '127.0.0.1', port: 0, hmr: false } });
+  await developed.listen();
+  try {
+    const { page, desk, complaints } = await openDesk(browser, developed.resolvedUrls.local[0].replace(/\/$/, ''));
+    assert.equal(await desk.text('error'), '');
+    await desk.set({ prompt: PROMPT });
+    await desk.go(N);
+    assert.equal(await desk.story(), await continued(PROMPT, N));
+    assert.deepEqual(complaints, []);
+    await page.close();
+  } finally {
+    await developed.close();
+  }
+});

@@ -1,0 +1,139 @@
+/** Which model: the list, an address, or files of this machine, chosen or dropped. */
+
+import { Kitfox, type Info, type LoadSource } from 'kitfox';
+import { element, megabytes } from './elements.js';
+import models from './models.json';
+import { hostsOf } from './policy.mjs';
+
+/** A model to load. */
+export interface Choice {
+  /** As people know it. */
+  name: string;
+  source: LoadSource;
+}
+
+const dialog = element('models', HTMLDialogElement);
+const known = element('known', HTMLUListElement);
+const file = element('file', HTMLInputElement);
+const url = element('url', HTMLInputElement);
+const drop = element('drop', HTMLDivElement);
+const kept = element('kept', HTMLElement);
+const cached = element('cached', HTMLUListElement);
+const about = element('about', HTMLDListElement);
+
+const hosts = hostsOf(models);
+/** What the page starts with. */
+export const first: Choice = { name: models[0]?.name ?? 'Demo', source: models[0]?.url ?? 'models/demo.gguf' };
+
+/** Ties the dialog together; `onChoice` hears of what was chosen. */
+export function startPicker(onChoice: (choice: Choice) => void): void {
+  const choose = (choice: Choice): void => {
+    dialog.close();
+    onChoice(choice);
+  };
+  element('choose', HTMLButtonElement).addEventListener('click', () => {
+    dialog.showModal();
+    void listKept();
+  });
+  // A press beside the dialog is one on its backdrop.
+  dialog.addEventListener('pointerdown', ({ target }) => target === dialog && dialog.close());
+  known.replaceChildren(...models.map((model) => row(model.name, model.about, 'Load', () => choose({ name: model.name, source: model.url }))));
+  file.addEventListener('change', () => {
+    const choice = ofFiles(file.files);
+    file.value = '';
+    if (choice !== undefined) choose(choice);
+  });
+  element('by-url', HTMLFormElement).addEventListener('submit', (event) => {
+    event.preventDefault();
+    if (url.value.trim() !== '') choose(ofUrl(url.value.trim()));
+  });
+  const reach = ['this page’s own host', ...hosts].join(', ');
+  element('hosts', HTMLParagraphElement).textContent = `Of ${reach}: nothing else is fetched. A model of another host comes as a file.`;
+  listenForDrops(choose);
+}
+
+/** A model of an address. */
+export function ofUrl(address: string): Choice {
+  const listed = models.find((model) => model.url === address);
+  return { name: listed?.name ?? (address.split(/[?#]/)[0]?.split('/').pop() || address), source: address };
+}
+
+/** Why an address is out of reach, if it is. What is no address is told by the load itself. */
+export function outOfReach({ source }: Choice): string | undefined {
+  if (typeof source !== 'string' || !URL.canParse(source, document.baseURI)) return undefined;
+  const { origin, host } = new URL(source, document.baseURI);
+  if (origin === location.origin || hosts.includes(origin)) return undefined;
+  return `This page fetches nothing from ${host || 'there'}: download the file yourself and drop it here`;
+}
+
+/** One file, or the parts of one in the order of their names. */
+function ofFiles(files: FileList | null | undefined): Choice | undefined {
+  const parts = [...(files ?? [])].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  const [head] = parts;
+  return head === undefined ? undefined : { name: head.name, source: parts };
+}
+
+function listenForDrops(choose: (choice: Choice) => void): void {
+  const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') === true;
+  document.addEventListener('dragover', (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    drop.hidden = false;
+  });
+  document.addEventListener('dragleave', ({ relatedTarget }) => {
+    if (relatedTarget === null) drop.hidden = true;
+  });
+  document.addEventListener('drop', (event) => {
+    drop.hidden = true;
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    const choice = ofFiles(event.dataTransfer?.files);
+    if (choice !== undefined) choose(choice);
+  });
+}
+
+/** Tells what the loaded model is and takes. */
+export function describe(name: string, info: Info): void {
+  const rows: [string, string][] = [
+    ['Loaded', name],
+    ['Runs on', info.gpu ? `the GPU: ${info.device}` : `the CPU${info.deviceNote === undefined ? '' : `: ${info.deviceNote}`}`],
+    ['Memory there', megabytes(info.deviceBytes)],
+    ['Text', `${info.contextTokens.toLocaleString('en')} tokens together, and more where it forgets`],
+    ...(info.prune === undefined ? [] : [['Forgets', `keys that together weigh less than ${info.prune.toExponential(1)} of a word’s attention`] as [string, string]]),
+  ];
+  about.replaceChildren(
+    ...rows.flatMap(([term, value]) => {
+      const [dt, dd] = [document.createElement('dt'), document.createElement('dd')];
+      dt.textContent = term;
+      dd.textContent = value;
+      return [dt, dd];
+    }),
+  );
+}
+
+/** Lists the files that the browser keeps for this page. */
+async function listKept(): Promise<void> {
+  const files = await Kitfox.cached().catch(() => []);
+  kept.hidden = files.length === 0;
+  cached.replaceChildren(
+    ...files.map((one) => {
+      const path = new URL(one.url).pathname.split('/').pop() ?? one.url;
+      const remove = (): Promise<void> => Kitfox.evict(one.url).then(listKept, listKept);
+      return row(decodeURIComponent(path), megabytes(one.bytes), 'Remove', () => void remove());
+    }),
+  );
+}
+
+function row(name: string, note: string, verb: string, act: () => void): HTMLLIElement {
+  const [item, text, small, button] = [document.createElement('li'), document.createElement('p'), document.createElement('small'), document.createElement('button')];
+  text.textContent = name;
+  small.textContent = note;
+  text.append(small);
+  button.type = 'button';
+  button.className = 'small';
+  button.textContent = verb;
+  button.ariaLabel = `${verb} ${name}`;
+  button.addEventListener('click', act);
+  item.append(text, button);
+  return item;
+}
