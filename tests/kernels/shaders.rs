@@ -1,6 +1,7 @@
 //! Ring 1: every shader matches its declaration and WebGPU's default limits. Needs no GPU: naga parses and validates each variant
 //! that a case records, and its alternatives on a device that has everything. With `KITFOX_DUMP_SHADERS=FOLDER` the preprocessed
 //! variants that browsers could be given are written there, for other compilers.
+#![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 use crate::common::toy::TOY;
 use kitfox::gpu::{Compiler, preprocess};

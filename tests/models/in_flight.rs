@@ -55,6 +55,7 @@ fn any_number_in_flight_gives_the_ids_of_one_at_a_time_and_of_the_hosts_sampler(
         return;
     }
     let greedy = SamplerOptions { temperature: 0.0, repeat_penalty: Some(1.2), ..SamplerOptions::default() };
+    let logit_bias = (0..20).map(|ix| (3 * ix, ix as f32 / 4.0 - 3.0)).collect();
     let (one, all) = (&[Some(1), Some(7), None][..], &[Some(1), Some(2), Some(7), Some(8), Some(16), None][..]);
     // 29 tokens of prompt and 105 more: over the ends of two pages.
     let prompt: Vec<u32> = (1..30).collect();
@@ -62,7 +63,7 @@ fn any_number_in_flight_gives_the_ids_of_one_at_a_time_and_of_the_hosts_sampler(
         ("fox_pro", warm(1), all),
         ("fox_llama", SamplerOptions::default(), one),
         ("head_dim_128", greedy, one),
-        ("fla_window_bias", warm(2), one),
+        ("fla_window_bias", SamplerOptions { logit_bias, ..warm(2) }, one),
     ] {
         let mut model = golden(case, DeviceChoice::Gpu);
         assert_eq!(model.dispatches_per_token(), 6 * model.config().n_layers + 2, "the draw included");
@@ -187,6 +188,7 @@ fn the_demo_models_text_does_not_depend_on_the_number_in_flight() {
     let stop: String = whole.0.chars().skip(50).take(5).collect();
     let stopped = run(&mut model, prompt, options(Some(1), &[&stop]));
     assert_eq!(stopped.2, FinishReason::Stop(stop.clone()));
+    assert_eq!(run(&mut model, prompt, GenerateOptions { logprobs: true, ..options(None, &[&stop]) }), stopped, "by the host");
     assert_eq!(run(&mut model, prompt, options(None, &[])), whole);
     assert_eq!(run(&mut model, prompt, options(Some(8), &[&stop])), stopped);
     // The host's sampler on the CPU's logits: as close as the logits are, so a text that is the same for a while.
@@ -215,6 +217,7 @@ fn every_way_to_end_is_the_same_for_any_number_in_flight() {
             stop: if seed % 2 == 0 { vec!["e".to_owned(), "<pl".to_owned()] } else { Vec::new() },
             ignore_eos: false,
             in_flight,
+            logprobs: false,
         };
         let want = run(&mut model, "hello a", options(Some(1)));
         reasons.insert(want.2.word());

@@ -11,9 +11,14 @@ import { promisify } from 'node:util';
 const web = fileURLToPath(new URL('..', import.meta.url));
 const exec = promisify(execFile);
 
+/** Of the archive that users fetch. */
+const MOST_BYTES = 2_000_000;
+
 async function packed() {
   const { stdout } = await exec('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: web });
-  return JSON.parse(stdout)[0].files.map((file) => file.path);
+  const [{ files, size }] = JSON.parse(stdout);
+  assert.ok(size <= MOST_BYTES, `the package has ${size} bytes`);
+  return files.map((file) => file.path);
 }
 
 test('the package holds what its exports, its modules and a reader ask for, and nothing else', async () => {

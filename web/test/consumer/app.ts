@@ -16,8 +16,13 @@ import {
   type LoadEvent,
   type LoadOptions,
   type LoadProgress,
+  type Mark,
   type Plan,
   type Probe,
+  type Scores,
+  type SelfCheck,
+  type Session,
+  type Stats,
   type Summary,
 } from 'kitfox';
 
@@ -50,6 +55,22 @@ export async function keep(file: File): Promise<number> {
   if (fits && probe.webgpu) (await Kitfox.load(file, { onEvent, onProgress, retries: 2, persist: true })).dispose();
   for (const { url, complete } of await Kitfox.cached()) if (!complete) await Kitfox.evict(url);
   return fetchBytes;
+}
+
+export async function talk(fox: Kitfox): Promise<Uint8Array> {
+  const session: Session = await fox.session();
+  const tokens: number = await session.append('Once', { signal: new AbortController().signal });
+  const mark: Mark = await session.mark();
+  for await (const { logprobs } of session.generate({ logprobs: true, logitBias: { 5: -1 } })) if ((logprobs?.[0] ?? 0) > tokens) break;
+  for await (const piece of fox.generate('Once', { logitBias: new Map([[5, -1]]) })) if (piece.logprobs === undefined) break;
+  await session.rewind(mark);
+  const fork: Session = await session.fork();
+  await fork.restore(await session.save());
+  session.dispose();
+  const { ids, logprobs }: Scores = await fox.score(await fox.detokenize(await fox.tokenize('Once')));
+  const { ok, kernels }: SelfCheck = await fox.selfCheck({ onProgress: ({ done, total }) => done / total });
+  const { tokensPerSecond }: Stats = await fox.stats();
+  return fork.save(ok && tokensPerSecond > kernels.length + ids.length + logprobs.length ? {} : { signal: AbortSignal.timeout(1) });
 }
 
 export async function measure(fox: Kitfox): Promise<number | null> {
