@@ -1,6 +1,12 @@
 //! `kitfox inspect`: what is in a model file, from its headers alone; `kitfox inspect gates`: what it does with a text.
 
 mod gates;
+mod large;
+mod matrix;
+mod palette;
+mod picture;
+mod shaded;
+mod table;
 
 use super::output::{Done, print_json, print_line};
 use super::source;
