@@ -24,6 +24,7 @@ import { probe, type Plan, type Probe } from './plan.js';
 
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
+export { effectiveContext, forgetting, meanForgetting, type Gates } from './forgetting.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CachedFile } from './cache.js';
