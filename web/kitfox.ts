@@ -15,10 +15,11 @@ import { evict, list, type CachedFile } from './cache.js';
 import { checkValue, location } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
+import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
-import { checkGenerate, checkLoad, checkLogits, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
+import { checkGates, checkGenerate, checkLoad, checkLogits, given, type GatesOptions, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
 import { absolute, startWorker } from './place.js';
 import { probe, type Plan, type Probe } from './plan.js';
 
@@ -35,6 +36,7 @@ export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } fro
 export type {
   DeviceChoice,
   FinishReason,
+  GatesOptions,
   GenerateOptions,
   Info,
   LoadOptions,
@@ -116,6 +118,17 @@ export class Kitfox {
     checkLogits(ids, options);
     const request = { type: 'logits', ids: Uint32Array.from(ids), decode: options.decode ?? false } as const;
     return compute(this.#connection, request, ids.length * this.info.vocab, options.signal);
+  }
+
+  /**
+   * How much each head forgets at each token of a text (behind the model's begin token), or of token ids as they are: for `forgetting`,
+   * `meanForgetting` and `effectiveContext`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
+   */
+  async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
+    checkGates(of, options);
+    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
+    const take = (message: CallMessage): Gates | undefined => (message.type === 'gates' ? message.gates : undefined);
+    return this.#connection.ask({ type: 'gates', ...asked }, take, options.signal);
   }
 
   /**
