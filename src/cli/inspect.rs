@@ -33,7 +33,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Write how much each head forgets at each token of a text
+    /// Write how much each head forgets at each token of a text: as numbers, a table or a picture
     Gates(gates::Arguments),
 }
 
