@@ -9,6 +9,7 @@ use crate::format::{self, BoxFuture, Source};
 use crate::session::bench::{Bench, busy};
 use crate::session::generate::check_ids;
 use crate::session::{Device, FinishReason, Generation, Model, Scoring, Sequences};
+use crate::text::Detokenizer;
 use crate::{Error, Result};
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
@@ -37,6 +38,8 @@ export interface Prefilled { done: number; total: number }
 export interface EnginePiece { text: string; ids: number[]; logprobs?: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
 /** What the text that has ended took; `cpuUsPerToken` if it had tokens. */
 export interface Cost { kvBytesLive: number; cpuUsPerToken?: number }
+/** All but log f: `u` where something bounds the scores, `window` where the model has one. */
+export interface EngineGates { ids: number[]; tokens: string[]; layers: number; heads: number; u?: Float32Array; window?: number }
 /** `report` comes with the last phase: a JSON object. */
 export interface Measured { done: number; total: number; report?: string }
 export interface EngineInfo {
@@ -63,6 +66,9 @@ extern "C" {
     /// What [`Engine::cost`] gives.
     #[wasm_bindgen(typescript_type = "Cost")]
     pub type Cost;
+    /// What [`Engine::start_gates`] gives.
+    #[wasm_bindgen(typescript_type = "EngineGates")]
+    pub type EngineGates;
     /// What [`Engine::bench`] gives.
     #[wasm_bindgen(typescript_type = "Measured")]
     pub type Measured;
@@ -101,12 +107,12 @@ pub fn keep_with(recall: Function, remember: Function) {
     crate::gpu::set_host(Rc::new(host::Browser::here().keeping(recall, remember)));
 }
 
-/// A loaded model, its sessions, and at most one generation, one list of ids whose logits or scores are asked for, or one measurement.
+/// A loaded model, its sessions, and at most one generation, one list of ids whose logits, gates or scores are asked for, or one measurement.
 #[wasm_bindgen]
 pub struct Engine {
     model: Model,
     generation: Option<Generation>,
-    logits: Option<Logits>,
+    reading: Option<Reading>,
     bench: Option<Bench>,
     scoring: Option<Scoring>,
     sequences: Sequences,
@@ -120,7 +126,7 @@ pub struct Engine {
 }
 
 /// Ids, and how many of them were read.
-struct Logits {
+struct Reading {
     ids: Vec<u32>,
     n_read: usize,
     decode: bool,
@@ -149,7 +155,7 @@ impl Engine {
         Ok(Self {
             model: model.await.map_err(|error| to_js(&error))?,
             generation: None,
-            logits: None,
+            reading: None,
             bench: None,
             scoring: None,
             sequences: Sequences::default(),
@@ -239,7 +245,7 @@ impl Engine {
             // They came from the model, and fitted; a session that was closed meanwhile needs them no more.
             let _ = self.sequences.append(&self.model, session, generation.generated_ids());
         }
-        (self.generation, self.logits, self.bench, self.spent) = (None, None, None, Duration::ZERO);
+        (self.generation, self.reading, self.bench, self.spent) = (None, None, None, Duration::ZERO);
         (self.scoring, self.speaker) = (None, None);
     }
 
@@ -248,23 +254,28 @@ impl Engine {
         self.sequences.leave(&mut self.model).await.map_err(|error| to_js(&error))
     }
 
-    /// Begins a list of ids, nothing in front of it; with `decode`, token by token through the graph that generates.
-    #[wasm_bindgen(js_name = startLogits)]
-    pub async fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
-        self.end();
+    /// Begins to read ids into an empty sequence, in the place of the session that the model holds.
+    async fn begin(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
         check_ids("ids", &ids, self.model.vocab()).map_err(|error| to_js(&error))?;
         if ids.len() > self.model.context() {
             return Err(to_js(&Error::ContextFull { needed: ids.len(), available: self.model.context() }));
         }
         self.leave().await?;
         self.model.reset();
-        self.logits = Some(Logits { ids, n_read: 0, decode });
+        self.reading = Some(Reading { ids, n_read: 0, decode });
         Ok(())
+    }
+
+    /// Begins a list of ids, nothing in front of it; with `decode`, token by token through the graph that generates.
+    #[wasm_bindgen(js_name = startLogits)]
+    pub async fn start_logits(&mut self, ids: Vec<u32>, decode: bool) -> Result<(), JsValue> {
+        self.end();
+        self.begin(ids, decode).await
     }
 
     /// Reads the next ids and gives the logits after each, row by row; none when all were read.
     pub async fn logits(&mut self) -> Result<Vec<f32>, JsValue> {
-        let Some(Logits { ids, n_read, decode }) = &mut self.logits else { return Err(not_started()) };
+        let Some(Reading { ids, n_read, decode }) = &mut self.reading else { return Err(not_started()) };
         let (start, most) = (*n_read, if *decode { 1 } else { self.model.chunk() });
         let part = &ids[start..ids.len().min(start + most)];
         *n_read += part.len();
@@ -274,6 +285,55 @@ impl Engine {
             part => self.model.score(part).await,
         };
         rows.map_err(|error| to_js(&error))
+    }
+
+    /// Begins the gates of a text behind the begin token, or of ids.
+    #[wasm_bindgen(js_name = startGates)]
+    pub async fn start_gates(&mut self, text: Option<String>, ids: Option<Vec<u32>>) -> Result<EngineGates, JsValue> {
+        self.end();
+        let tokenizer = self.model.tokenizer("gates").map_err(|error| to_js(&error))?;
+        let ids = match text {
+            Some(text) => {
+                let text = tokenizer.encode(&text).map_err(|error| to_js(&error))?;
+                self.model.bos().into_iter().chain(text).collect()
+            }
+            None => ids.unwrap_or_default(),
+        };
+        let (tokens, numbers) = (Array::new(), Array::new());
+        let mut detokenizer = Detokenizer::new();
+        for id in &ids {
+            let bytes = detokenizer.push(tokenizer, *id).map_err(|error| to_js(&error))?;
+            tokens.push(&String::from_utf8_lossy(&bytes).as_ref().into());
+            numbers.push(&(*id).into());
+        }
+        self.begin(ids, false).await?;
+        let config = self.model.config();
+        let out = object(&[
+            ("tokens", tokens.into()),
+            ("ids", numbers.into()),
+            ("layers", config.n_layers.into()),
+            ("heads", config.n_heads.into()),
+        ]);
+        if let Some(bounds) = self.model.score_bounds() {
+            let u: Vec<f32> = bounds.iter().map(|u| (*u as f32).next_up()).collect();
+            set(&out, "u", js_sys::Float32Array::from(&u[..]).into());
+        }
+        if let Some(window) = config.window {
+            set(&out, "window", window.into());
+        }
+        Ok(out.unchecked_into())
+    }
+
+    /// Reads the next ids and gives log f of each layer, head and token of them; none when all were read.
+    pub async fn gates(&mut self) -> Result<Vec<f32>, JsValue> {
+        let Some(Reading { ids, n_read, .. }) = &mut self.reading else { return Err(not_started()) };
+        let part = &ids[*n_read..ids.len().min(*n_read + self.model.chunk())];
+        *n_read += part.len();
+        if part.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gates = self.model.gates(part, &mut |_| Ok(())).await.map_err(|error| to_js(&error))?;
+        Ok(gates.log_f().to_vec())
     }
 
     /// What is known of the model.

@@ -2,6 +2,7 @@
 
 import type { BenchReport } from './bench.js';
 import { KitfoxError } from './errors.js';
+import type { Gates } from './forgetting.js';
 import type { LayerInfo } from './layer-options.js';
 import type { Info } from './options.js';
 import type { Call, EngineOptions } from './protocol.js';
@@ -29,6 +30,10 @@ export interface Engine extends ValueEngine {
   /** Logits after each of the next ids; none at the end. */
   logits(): Promise<Float32Array>;
   startBench(options: BenchRequest): void | Promise<void>;
+  /** Begins the gates of a text behind the begin token, or of ids as they are: all but `logF`. */
+  startGates(text?: string, ids?: Uint32Array): Omit<Gates, 'logF'> | Promise<Omit<Gates, 'logF'>>;
+  /** log f of the next tokens, [layers, heads, n]; none at the end. */
+  gates(): Promise<Float32Array>;
   /** Measures one phase; the report, as JSON, comes with the last. */
   bench(): Promise<{ done: number; total: number; report?: string }>;
 }
@@ -43,6 +48,7 @@ export function holdModel(engine: Engine, info: () => Info): Held {
   const answer = async (call: Call, talk: Talk): Promise<void> => {
     if (call.type === 'generate') await generate(engine, call, talk, info);
     else if (call.type === 'logits') await logits(engine, call, talk, info);
+    else if (call.type === 'gates') await gates(engine, call, talk, info);
     else if (call.type === 'bench') await bench(engine, call, talk, info);
     else await answerValue(engine, call, talk, info);
   };
@@ -88,6 +94,19 @@ async function logits(engine: Engine, call: Asked<'logits'>, talk: Talk, info: (
     sayValues(call, talk, rows);
   }
   talk.say({ type: 'computed', call: call.call, info: info() });
+}
+
+async function gates(engine: Engine, { call, text, ids }: Asked<'gates'>, { step, say }: Talk, info: () => Info) {
+  const begun = await step(async () => engine.startGates(text, ids));
+  const n = begun.ids.length;
+  const logF = new Float32Array(begun.layers * begun.heads * n);
+  for (let first = 0; first < n; ) {
+    const rows = await step(() => engine.gates());
+    const part = rows.length / (begun.layers * begun.heads);
+    for (let head = 0; head * part < rows.length; head += 1) logF.set(rows.subarray(head * part, (head + 1) * part), head * n + first);
+    first += part;
+  }
+  say({ type: 'gates', call, gates: { ...begun, logF }, info: info() }, [logF.buffer]);
 }
 
 async function bench(engine: Engine, { call, options }: Asked<'bench'>, { step, say }: Talk, info: () => Info) {

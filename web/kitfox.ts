@@ -15,10 +15,24 @@ import { evict, list, type CachedFile } from './cache.js';
 import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
 import { aborted } from './errors.js';
+import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
-import { checkGenerate, checkIds, checkLoad, checkLogits, checkText, given, type GenerateOptions, type Info, type LoadOptions, type LogitsOptions } from './options.js';
+import {
+  checkGates,
+  checkGenerate,
+  checkIds,
+  checkLoad,
+  checkLogits,
+  checkText,
+  given,
+  type GatesOptions,
+  type GenerateOptions,
+  type Info,
+  type LoadOptions,
+  type LogitsOptions,
+} from './options.js';
 import { absolute, startWorker } from './place.js';
 import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
 import { Session, type CallOptions } from './session.js';
@@ -26,6 +40,7 @@ import { probe, type Plan, type Probe } from './plan.js';
 
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
+export { effectiveContext, forgetting, meanForgetting, type Gates } from './forgetting.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CheckedKernel, Scores, SelfCheck, Stats } from './requests.js';
@@ -38,6 +53,7 @@ export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } fro
 export type {
   DeviceChoice,
   FinishReason,
+  GatesOptions,
   GenerateOptions,
   Info,
   LoadOptions,
@@ -161,6 +177,17 @@ export class Kitfox {
   async stats(options: CallOptions = {}): Promise<Stats> {
     check('stats', options, { signal: abortSignal });
     return ask(this.#connection, { type: 'stats' }, options.signal);
+  }
+
+  /**
+   * How much each head forgets at each token of a text (behind the model's begin token), or of token ids as they are: for `forgetting`,
+   * `meanForgetting` and `effectiveContext`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
+   */
+  async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
+    checkGates(of, options);
+    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
+    const take = (message: CallMessage): Gates | undefined => (message.type === 'gates' ? message.gates : undefined);
+    return this.#connection.ask({ type: 'gates', ...asked }, take, options.signal);
   }
 
   /**

@@ -99,6 +99,12 @@ export interface LogitsOptions {
   signal?: AbortSignal;
 }
 
+/** Options of `gates`. */
+export interface GatesOptions {
+  /** Ends the call. */
+  signal?: AbortSignal;
+}
+
 /** Why an answer ended: `maxTokens` reached, end-of-text token, a stop text, the context full, or the caller's wish. */
 export type FinishReason = 'length' | 'eos' | 'stop' | 'context' | 'aborted';
 
@@ -219,6 +225,7 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
 };
 
 const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
+const GATES: Record<keyof GatesOptions, Check> = { signal };
 
 const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
@@ -261,4 +268,11 @@ export function checkIds(call: string, value: unknown): void {
 export function checkLogits(value: unknown, options: unknown): void {
   checkValue('logits', 'ids', value, ids);
   check('logits', options, LOGITS);
+}
+
+/** Throws an `argument` error unless these are a text or ids, and options for `gates`. */
+export function checkGates(value: unknown, options: unknown): void {
+  if (typeof value === 'string') checkValue('gates', 'text', value, text('a text, not empty'));
+  else checkValue('gates', 'ids', value, ids);
+  check('gates', options, GATES);
 }

@@ -6,6 +6,7 @@
 
 import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
+import type { Gates } from './forgetting.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
 import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
 import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
@@ -51,11 +52,12 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
-/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `bench`, single values) and of a layer (`run`). */
+/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `bench`, single values) and of a layer (`run`). */
 export type Request =
   | ValueRequest
   | { type: 'generate'; prompt: string; options: EngineOptions; session?: number }
   | { type: 'logits'; ids: Uint32Array; decode: boolean }
+  | { type: 'gates'; text?: string; ids?: Uint32Array }
   | { type: 'bench'; options: Omit<BenchOptions, 'signal' | 'onProgress'> }
   | { type: 'run'; x: Float32Array };
 
@@ -70,7 +72,7 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, one of gates `gates`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
   | ({ type: 'progress' } & LoadProgress)
@@ -83,6 +85,7 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'done'; call: number; ending: Ending; info: I }
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }
+  | { type: 'gates'; call: number; gates: Gates; info: I }
   | { type: 'measured'; call: number; done: number; total: number }
   | { type: 'report'; call: number; report: BenchReport; info: I }
   | { type: 'value'; call: number; value: unknown; info: I }

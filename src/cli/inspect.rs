@@ -1,6 +1,12 @@
 //! `kitfox inspect`: what is in a model file, from its headers alone; `kitfox inspect gates`: what it does with a text.
 
 mod gates;
+mod large;
+mod matrix;
+mod palette;
+mod picture;
+mod shaded;
+mod table;
 
 use super::output::{Done, print_json, print_line};
 use super::source;
@@ -27,7 +33,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Write how much each head forgets at each token of a text
+    /// Write how much each head forgets at each token of a text: as numbers, a table or a picture
     Gates(gates::Arguments),
 }
 

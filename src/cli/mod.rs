@@ -1,9 +1,11 @@
 //! The command line: what each command takes, and how it ends. Results go to stdout, everything else to stderr.
 
+mod axis;
 mod bench;
 mod check;
 mod convert;
 mod devices;
+mod drawing;
 mod eval;
 mod gates_file;
 mod generate;

@@ -75,14 +75,19 @@ impl Executor {
 
     /// Runs one dispatch.
     pub fn run(&mut self, dispatch: &Dispatch, step: &Step) {
+        let kernel = dispatch.kernel;
+        let run = if self.fast { kernel.fast.unwrap_or(kernel.twin) } else { kernel.twin };
+        self.with_args(dispatch, step, run);
+    }
+
+    /// `f` with what a dispatch's twin would be given.
+    pub fn with_args<T>(&mut self, dispatch: &Dispatch, step: &Step, f: impl FnOnce(&mut Args<'_>) -> T) -> T {
         // The recorder refuses a buffer bound twice, and buffers alive together never share a slot: each is taken once.
         let places: Vec<usize> = dispatch.bindings.iter().map(|binding| self.storage_ix(binding.buffer)).collect();
         let mut taken: Vec<Vec<u32>> = places.iter().map(|place| std::mem::take(&mut self.storage[*place])).collect();
         let windows = taken.iter_mut().zip(&dispatch.bindings).map(|(words, binding)| Some(window(words, binding))).collect();
-        let kernel = dispatch.kernel;
-        let run = if self.fast { kernel.fast.unwrap_or(kernel.twin) } else { kernel.twin };
-        run(&mut Args {
-            kernel,
+        let result = f(&mut Args {
+            kernel: dispatch.kernel,
             variant: &dispatch.variant,
             step: *step,
             groups: dispatch.grid.at(step),
@@ -92,6 +97,7 @@ impl Executor {
         for (place, words) in places.into_iter().zip(taken) {
             self.storage[place] = words;
         }
+        result
     }
 
     fn storage_ix(&self, buffer: BufferId) -> usize {

@@ -62,48 +62,85 @@ pub fn record(r: &mut Recorder<'_>, heads: &Heads, q: &Rows, kv: &Kv, o: BufferI
 }
 
 pub(super) fn twin(args: &mut Args<'_>) {
-    let [q_stride, q_column, group] = ["q_stride", "q_column", "group"].map(|name| args.param(name));
-    let (n_heads, window) = (args.param("n_kv_heads") * group, args.param("window"));
-    let (h, scale, is_f16) = (args.constant("HEAD_DIM"), f64::from(args.param_f32("scale")), args.has("KV_F16"));
-    let pages = Pages::new(args);
-    let (q, o) = (args.take_f32("q"), args.take_f32("o"));
-    let (k_pages, v_pages, lam_pages) = (args.take("k_pages"), args.take("v_pages"), args.take("lam_pages"));
-    let pos = args.step.pos as usize;
-    let first_page = |t: usize, head: usize| {
-        if !args.has("PRUNE") {
-            return 0;
-        }
-        let first_query = pos + t / QUERIES as usize * QUERIES as usize;
-        let lam = lambda::read(lam_pages, pages.lam_slot(first_query, head, group));
-        let first = prune::Live::new(args).first(args, pages.table(), head / group);
-        let dead = |page: &usize| prune::end_of(args, lam_pages, &pages, *page, head) < lam;
-        first + (first..first_query / PAGE).take_while(dead).count()
-    };
+    let o = args.take_f32("o");
+    let rows = AttentionRows::new(args);
+    let (n_heads, h, is_f16) = (rows.n_heads(), rows.head_dim, args.has("KV_F16"));
+    let v_pages = args.take("v_pages");
     for t in 0..args.step.n_tokens as usize {
         for head in 0..n_heads {
-            let query = &q[t * q_stride + q_column + head * h..][..h];
-            let lam = lambda::read(lam_pages, pages.lam_slot(pos + t, head, group));
-            let slots = |j: usize| (pages.slot(j, head / group), pages.lam_slot(j, head, group));
-            let first = (pos + t + 1).saturating_sub(window).max(first_page(t, head) * PAGE);
-            let slots: Vec<(usize, usize)> = (first..=pos + t).map(slots).collect();
-            let score = |(slot, lam_slot): &(usize, usize)| {
-                let key = read_row(k_pages, *slot, h, is_f16);
-                let dot: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(k)).sum();
-                dot * scale - lambda::value(lam - lambda::read(lam_pages, *lam_slot))
-            };
-            let scores: Vec<f64> = slots.iter().map(score).collect();
-            let top = scores.iter().copied().fold(f64::MIN, f64::max);
-            let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+            let (first, weights) = rows.weights(args, t, head);
             let mut sums = vec![0.0; h];
-            for ((slot, _), score) in slots.iter().zip(scores) {
-                for (sum, v) in sums.iter_mut().zip(read_row(v_pages, *slot, h, is_f16)) {
-                    *sum += (score - top).exp() / total * f64::from(v);
+            for (j, weight) in (first..).zip(weights) {
+                for (sum, v) in sums.iter_mut().zip(read_row(v_pages, rows.slot(j, head), h, is_f16)) {
+                    *sum += weight * f64::from(v);
                 }
             }
             for (o, sum) in o[(t * n_heads + head) * h..].iter_mut().zip(sums) {
                 *o = sum as f32;
             }
         }
+    }
+}
+
+/// The rows of the attention matrix A of a dispatch, in f64.
+pub struct AttentionRows<'a> {
+    pages: Pages<'a>,
+    q: &'a [f32],
+    k_pages: &'a [u32],
+    lam_pages: &'a [u32],
+    head_dim: usize,
+    group: usize,
+    n_kv_heads: usize,
+}
+
+impl<'a> AttentionRows<'a> {
+    /// Takes what scores are made of: the bindings `q`, `k_pages`, `lam_pages` and `page_table`.
+    pub fn new(args: &mut Args<'a>) -> Self {
+        let (pages, q, k_pages, lam_pages) = (Pages::new(args), args.take_f32("q"), args.take("k_pages"), args.take("lam_pages"));
+        let (head_dim, group, n_kv_heads) = (args.constant("HEAD_DIM"), args.param("group"), args.param("n_kv_heads"));
+        Self { pages, q, k_pages, lam_pages, head_dim, group, n_kv_heads }
+    }
+
+    /// Query heads.
+    pub fn n_heads(&self) -> usize {
+        self.n_kv_heads * self.group
+    }
+
+    /// The row of a key in the pools.
+    fn slot(&self, j: usize, head: usize) -> usize {
+        self.pages.slot(j, head / self.group)
+    }
+
+    /// The first key that token `t` of the replay looks at: the first of the window, and none in a page that is dead for the first query
+    /// of its workgroup.
+    fn first_key(&self, args: &Args<'_>, t: usize, head: usize) -> usize {
+        let pos = args.step.pos as usize;
+        let oldest = (pos + t + 1).saturating_sub(args.param("window"));
+        if !args.has("PRUNE") {
+            return oldest;
+        }
+        let first_query = pos + t / QUERIES as usize * QUERIES as usize;
+        let lam = lambda::read(self.lam_pages, self.pages.lam_slot(first_query, head, self.group));
+        let first = prune::Live::new(args).first(args, self.pages.table(), head / self.group);
+        let dead = |page: &usize| prune::end_of(args, self.lam_pages, &self.pages, *page, head) < lam;
+        oldest.max((first + (first..first_query / PAGE).take_while(dead).count()) * PAGE)
+    }
+
+    /// The softmax of the scores of token `t` of the replay: the first key, and the weights from there to the token itself.
+    pub fn weights(&self, args: &Args<'_>, t: usize, head: usize) -> (usize, Vec<f64>) {
+        let (h, is_f16, scale) = (self.head_dim, args.has("KV_F16"), f64::from(args.param_f32("scale")));
+        let query = &self.q[t * args.param("q_stride") + args.param("q_column") + head * h..][..h];
+        let (i, first) = (args.step.pos as usize + t, self.first_key(args, t, head));
+        let lam = |j: usize| lambda::read(self.lam_pages, self.pages.lam_slot(j, head, self.group));
+        let score = |j: usize| {
+            let key = read_row(self.k_pages, self.slot(j, head), h, is_f16);
+            let dot: f64 = query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(k)).sum();
+            dot * scale - lambda::value(lam(i) - lam(j))
+        };
+        let scores: Vec<f64> = (first..=i).map(score).collect();
+        let top = scores.iter().copied().fold(f64::MIN, f64::max);
+        let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+        (first, scores.into_iter().map(|score| (score - top).exp() / total).collect())
     }
 }
 

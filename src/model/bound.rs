@@ -15,6 +15,11 @@ pub fn norm_of(bound: f64, head_dim: usize, kv_f16: bool) -> f32 {
     (bound / ((head_dim as f64).sqrt() * (1.0 + stored) * (1.0 + ROUNDINGS))) as f32
 }
 
+/// τ = 2U − ln ε of a head: how far behind its end (and ln G) a page is dead. Rounded up: a page may die late, never early.
+pub fn tau(bound: f64, ln_epsilon: f64) -> f32 {
+    ((2.0 * bound - ln_epsilon) as f32).next_up()
+}
+
 /// U of a head, from the weights of its norms, `[h]` each.
 pub fn score_bound(q: &[f32], k: &[f32], rotated: bool, kv_f16: bool) -> f64 {
     let size = |weights: &[f32], i: usize| {

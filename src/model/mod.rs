@@ -6,6 +6,7 @@ pub mod config;
 mod declare;
 pub mod draw;
 pub mod evict;
+pub mod forgetting;
 pub mod fox;
 pub mod gates;
 mod keys;
@@ -15,6 +16,7 @@ pub mod state;
 pub mod weights;
 
 pub use config::{Config, ForgetGate, MlpAct, OutputGate};
+pub use forgetting::Forgetting;
 pub use fox::Fox;
 pub use gates::Gates;
 pub use state::Pages;

@@ -6,7 +6,7 @@ use super::draw::Draws;
 use super::pages::{Mark, Sightings};
 use super::sampler::SamplerOptions;
 use crate::error::{Error, Result};
-use crate::graph::{GraphId, Program, Role};
+use crate::graph::{GraphId, Program, Role, Step};
 use crate::kernel::attention::Kv;
 use crate::model::{Config, Fox, Pages};
 use crate::text::Tokenizer;
@@ -250,6 +250,12 @@ impl Model {
     }
 
     pub(super) fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
+        let step = self.prepare(ids)?;
+        self.device.replay(&self.program, graph, &step, logits)
+    }
+
+    /// Checks ids, gives them pages and writes them where a replay reads them: the step of that.
+    pub(super) fn prepare(&mut self, ids: &[u32]) -> Result<Step> {
         let (n, pos) = (ids.len(), self.pos());
         let most = self.max_chunk();
         if !(1..=most).contains(&n) {
@@ -264,6 +270,6 @@ impl Model {
         self.end_draws();
         self.reserve(n)?;
         self.device.write(self.network.ids, pos, ids);
-        self.device.replay(&self.program, graph, &self.pages.step(n), logits)
+        Ok(self.pages.step(n))
     }
 }

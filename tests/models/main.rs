@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attention;
 mod chunks;
 mod draws;
 mod gates;

@@ -6,5 +6,6 @@ mod common;
 mod bench;
 mod cli;
 mod eval;
+mod gates;
 mod manifest;
 mod session_file;

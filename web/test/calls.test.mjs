@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test, { afterEach } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { holdModel } from '../dist/answers.js';
-import { Kitfox } from '../dist/kitfox.js';
+import { Kitfox, forgetting } from '../dist/kitfox.js';
 import { fakeWorkers, promptly } from './workers.mjs';
 
 /** Spells the prompt token by token, four prompt letters at a time; an id's logits are itself. Checks that calls never mix. */
@@ -24,6 +24,21 @@ class Speller {
 
   logits() {
     return this.#alone(() => Float32Array.from(this.ids.splice(0, this.row).flatMap((id) => [id, id, id])));
+  }
+
+  startGates(text, ids) {
+    if (ids?.includes(9)) throw Object.assign(new Error('ids: expected less, got id 9'), { code: 'argument' });
+    const own = ids === undefined ? [0, ...Array(text.length).keys()] : [...ids];
+    [this.ids, this.prompt] = [own, text ?? ''];
+    return { ids: [...own], tokens: own.map(String), layers: 2, heads: 2, u: Float32Array.of(1, 2, 3, 4) };
+  }
+
+  /** Two tokens at a time; log f of a head is its number a token. */
+  gates() {
+    return this.#alone(() => {
+      const n = this.ids.splice(0, 2).length;
+      return Float32Array.from([0, -1, -2, -3].flatMap((logF) => Array(n).fill(logF)));
+    });
   }
 
   async #alone(work) {
@@ -207,6 +222,25 @@ test('a measurement tells its phases and gives its report, between other calls; 
   const running = promptly(fox.bench({ text: 'slow' }));
   fox.dispose();
   await assert.rejects(running, { code: 'disposed' });
+});
+
+test('gates come of a text or of ids, whole and head by head; an error or an abort ends the call alone', async () => {
+  const fox = await Kitfox.load('m');
+  const [gates, text] = await promptly(Promise.all([fox.gates([5, 6, 7, 8, 1]), collect(fox.generate('xy', { maxTokens: 3 }))]));
+  assert.equal(text, 'xyx');
+  const { logF, ...shape } = gates;
+  assert.deepEqual(shape, { ids: [5, 6, 7, 8, 1], tokens: ['5', '6', '7', '8', '1'], layers: 2, heads: 2, u: Float32Array.of(1, 2, 3, 4) });
+  assert.deepEqual([...logF], [0, -1, -2, -3].flatMap((value) => Array(5).fill(value)));
+  assert.ok(forgetting(gates, 1, 0, 4).every((f, j) => Math.abs(f - Math.exp(-2 * (4 - j))) < 1e-12));
+  assert.deepEqual((await promptly(fox.gates('ab'))).ids, [0, 0, 1], 'the begin token is in front of a text');
+  for (const wrong of ['', [], [1.5], undefined]) await assert.rejects(fox.gates(wrong), { code: 'argument', message: /^gates: / });
+  await assert.rejects(fox.gates('a', { onProgress() {} }), { code: 'argument' });
+  await assert.rejects(promptly(fox.gates([9])), { code: 'argument' });
+  const ends = new AbortController();
+  const slow = fox.gates('slow slow slow', { signal: ends.signal });
+  setTimeout(() => ends.abort(), 20);
+  await assert.rejects(promptly(slow), { code: 'aborted' });
+  await stillWorks(fox);
 });
 
 test('eight calls at once wait their turn and each gives its own answer', async () => {

@@ -1,6 +1,7 @@
 //! The two plots of the evaluations: a curve with error bars, and a map of cells from none to all.
 
-use super::drawing::{Anchor, CHARACTER, Color, Drawing, Shape};
+use crate::cli::axis::Axis;
+use crate::cli::drawing::{Anchor, CHARACTER, Color, Drawing, Face, Shape};
 
 const INK: Color = [30, 30, 30];
 const GRID: Color = [221, 221, 221];
@@ -56,7 +57,13 @@ impl LineChart {
         if let Some((x, meaning)) = &self.mark {
             let x = x_axis.pixel(*x);
             shapes.push(line(&[[x, MARGIN[1]], [x, size[1] - MARGIN[3]]], 1, MARK));
-            shapes.push(Shape::Text { at: [x + 6, MARGIN[1] + 12], anchor: Anchor::Start, text: meaning.clone(), color: MARK });
+            shapes.push(Shape::Text {
+                at: [x + 6, MARGIN[1] + 12],
+                anchor: Anchor::Start,
+                text: meaning.clone(),
+                face: Face::Normal,
+                color: MARK,
+            });
         }
         for point in &self.points {
             let x = x_axis.pixel(point.x);
@@ -103,7 +110,13 @@ impl HeatMap {
                 shapes.push(Shape::Box { at: [x, y], size: [cell[0] - 1, cell[1] - 1], color: shade(*share) });
                 let color = if *share > 0.5 { [255, 255, 255] } else { INK };
                 let text = format!("{:.0}%", share * 100.0);
-                shapes.push(Shape::Text { at: [x + cell[0] / 2, y + cell[1] / 2], anchor: Anchor::Middle, text, color });
+                shapes.push(Shape::Text {
+                    at: [x + cell[0] / 2, y + cell[1] / 2],
+                    anchor: Anchor::Middle,
+                    text,
+                    face: Face::Normal,
+                    color,
+                });
             }
         }
         for (column, name) in self.columns.iter().enumerate() {
@@ -142,58 +155,12 @@ fn line(points: &[[i32; 2]], width: u32, color: Color) -> Shape {
 }
 
 fn text(at: [i32; 2], anchor: Anchor, text: &str) -> Shape {
-    Shape::Text { at, anchor, text: text.to_owned(), color: INK }
-}
-
-/// A range of values on a range of pixels, with round numbers at its ticks; it begins and ends at a tick.
-struct Axis {
-    low: f64,
-    high: f64,
-    first: i32,
-    last: i32,
-    ticks: Vec<f64>,
-    decimals: usize,
-}
-
-impl Axis {
-    fn new(low: f64, high: f64, first: i32, last: i32) -> Self {
-        let span = (high - low).max(1e-6);
-        let power = 10f64.powi((span / 8.0).log10().floor() as i32);
-        let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| span / step <= 8.0).unwrap_or(span);
-        let (from, to) = ((low / step).floor() as i64, (high / step).ceil() as i64);
-        let ticks: Vec<f64> = (from..=to.max(from + 1)).map(|n| n as f64 * step).collect();
-        let decimals = (-step.log10().floor()).max(0.0) as usize;
-        Self { low: ticks[0], high: ticks[ticks.len() - 1], first, last, ticks, decimals }
-    }
-
-    fn pixel(&self, value: f64) -> i32 {
-        let share = (value - self.low) / (self.high - self.low);
-        self.first + (share * f64::from(self.last - self.first)).round() as i32
-    }
-
-    fn label(&self, value: f64) -> String {
-        format!("{value:.*}", self.decimals)
-    }
+    Shape::Text { at, anchor, text: text.to_owned(), face: Face::Normal, color: INK }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_axis_has_round_ticks_around_its_values() {
-        for (low, high) in [(0.0, 4096.0), (2.4, 4.3), (0.0, 65536.0), (3.0, 3.0), (-0.001, 0.002), (2.9, 3.1)] {
-            let axis = Axis::new(low, high, 0, 800);
-            assert!(
-                axis.low <= low && axis.high >= high && (2..=11).contains(&axis.ticks.len()),
-                "{low} {high}: {:?}",
-                axis.ticks
-            );
-            assert_eq!((axis.pixel(axis.low), axis.pixel(axis.high)), (0, 800));
-            let labels: std::collections::HashSet<_> = axis.ticks.iter().map(|tick| axis.label(*tick)).collect();
-            assert_eq!(labels.len(), axis.ticks.len(), "{labels:?}");
-        }
-    }
 
     #[test]
     fn a_long_title_keeps_both_ends() {

@@ -1,15 +1,14 @@
 //! `kitfox eval`: measurements over long contexts, each a table and a plot. A run that was interrupted goes on where it was.
 
 mod chart;
-mod drawing;
 mod journal;
 mod niah;
 mod per_token_loss;
 
+use super::drawing::{Drawing, Format};
 use super::new_file::NewFile;
 use super::output::{Done, file_error};
 use clap::Subcommand;
-use drawing::{Drawing, Format};
 use kitfox::{Error, Result};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -6,9 +6,9 @@
 //! with exactly this number. Each trial has a number of its own, from the seed and its place in the grid.
 
 use super::chart::HeatMap;
-use super::drawing::Format;
 use super::journal::{Journal, hash, run_of};
 use super::{check_outputs, write_plot};
+use crate::cli::drawing::Format;
 use crate::cli::output::{Done, print_line, tokens_bar};
 use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};

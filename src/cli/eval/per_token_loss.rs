@@ -6,9 +6,9 @@
 //! tokens. Sums are per window, added in the order of the windows, so that a run that goes on later ends with the same table.
 
 use super::chart::{LineChart, Point};
-use super::drawing::Format;
 use super::journal::{Journal, hash, run_of};
 use super::{check_outputs, write_plot};
+use crate::cli::drawing::Format;
 use crate::cli::output::{Done, print_line, say, tokens_bar};
 use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};

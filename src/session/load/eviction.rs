@@ -3,6 +3,7 @@
 use super::MAX_CONTEXT;
 use crate::error::{Error, Result};
 use crate::kernel::attention::PAGE;
+use crate::model::bound::tau;
 use crate::model::evict::{Eviction, Overflow};
 use crate::model::{Config, ForgetGate};
 use crate::session::pages::Pruning;
@@ -62,8 +63,7 @@ pub fn taus(config: &Config, layer: usize, bounds: Option<(&[f64], f64)>) -> Vec
     let heads = layer * config.n_heads..(layer + 1) * config.n_heads;
     heads
         .map(|head| match bounds {
-            // Rounded up: a page may die late, never early.
-            Some((bounds, ln_epsilon)) => ((2.0 * bounds[head] - ln_epsilon) as f32).next_up().min(NEVER),
+            Some((bounds, ln_epsilon)) => tau(bounds[head], ln_epsilon).min(NEVER),
             None => NEVER,
         })
         .collect()

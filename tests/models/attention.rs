@@ -1,0 +1,238 @@
+//! Promises of what a text's keys weigh: attention weights are the softmax of the scores in f64, whatever the chunk and the device's code;
+//! live pages over time are those of the model.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
+
+use crate::common::golden;
+use kitfox::format::{Checkpoint, to_f32};
+use kitfox::graph::{BufferId, Role, cpu};
+use kitfox::kernel::attention::PAGE;
+use kitfox::model::{Forgetting, Gates, Pages};
+use kitfox::session::{AttentionRow, Device, DeviceChoice, LoadOptions, Model, Pruning};
+use kitfox::{Error, format};
+use pollster::block_on;
+use std::ops::Range;
+use std::path::Path;
+
+fn gates(model: &mut Model, ids: &[u32]) -> Gates {
+    block_on(model.gates(ids, &mut |_| Ok(()))).unwrap()
+}
+
+fn attention(model: &mut Model, ids: &[u32], rows: Range<usize>) -> Vec<AttentionRow> {
+    let mut all = Vec::new();
+    let mut take = |row| {
+        all.push(row);
+        Ok(())
+    };
+    block_on(model.attention(ids, rows, &mut take, &mut |_| Ok(()))).unwrap();
+    all
+}
+
+fn numbers(checkpoint: &mut Checkpoint, name: &str) -> Vec<f64> {
+    let ix = checkpoint.find(name).unwrap_or_else(|| panic!("no {name}"));
+    let (ty, n_rows) = (checkpoint.tensors[ix].ty, checkpoint.tensors[ix].n_rows());
+    let bytes = block_on(checkpoint.read_rows(ix, 0, n_rows)).unwrap();
+    let mut values = Vec::new();
+    to_f32(ty, &bytes, &mut values);
+    values.into_iter().map(f64::from).collect()
+}
+
+fn softmax(scores: &[f64]) -> Vec<f64> {
+    let top = scores.iter().copied().fold(f64::MIN, f64::max);
+    let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
+    scores.iter().map(|score| (score - top).exp() / total).collect()
+}
+
+/// A of the first layer in f64, of a model without shifts, norms of q and k, and rotation: `[T, H, T]`.
+fn first_layer(path: &Path, ids: &[u32], n_heads: usize) -> Vec<Vec<Vec<f64>>> {
+    let mut checkpoint = block_on(format::open(path)).unwrap();
+    let eps = checkpoint.config.get("norm_eps").and_then(serde_json::Value::as_f64).unwrap_or(1e-6);
+    let mut get = |name: &str| numbers(&mut checkpoint, name);
+    let (embedding, norm) = (get("token_embd.weight"), get("blk.0.attn_norm.weight"));
+    let (wq, wk) = (get("blk.0.attn_q.weight"), get("blk.0.attn_k.weight"));
+    let (wf, bf) = (get("blk.0.attn_fgate.weight"), get("blk.0.attn_fgate.bias"));
+    let d = norm.len();
+    let h = d / n_heads;
+    let a: Vec<Vec<f64>> = ids
+        .iter()
+        .map(|id| {
+            let x = &embedding[*id as usize * d..][..d];
+            let scale = 1.0 / (x.iter().map(|x| x * x).sum::<f64>() / d as f64 + eps).sqrt();
+            x.iter().zip(&norm).map(|(x, norm)| x * scale * norm).collect()
+        })
+        .collect();
+    let product = |w: &[f64], row: usize, t: usize| -> f64 { w[row * d..][..d].iter().zip(&a[t]).map(|(w, x)| w * x).sum() };
+    let rows = |w: &[f64]| -> Vec<Vec<f64>> { (0..ids.len()).map(|t| (0..d).map(|row| product(w, row, t)).collect()).collect() };
+    let (q, k) = (rows(&wq), rows(&wk));
+    let mut lam = vec![vec![0.0; ids.len()]; n_heads];
+    for (head, lam) in lam.iter_mut().enumerate() {
+        let mut sum = 0.0;
+        for (t, lam) in lam.iter_mut().enumerate() {
+            sum += (-(bf[head] + product(&wf, head, t))).exp().ln_1p();
+            *lam = sum;
+        }
+    }
+    let row = |i: usize, head: usize| {
+        let score = |j: usize| {
+            let dot: f64 = (head * h..(head + 1) * h).map(|c| q[i][c] * k[j][c]).sum();
+            dot / (h as f64).sqrt() - (lam[head][i] - lam[head][j])
+        };
+        softmax(&(0..=i).map(score).collect::<Vec<_>>())
+    };
+    (0..ids.len()).map(|i| (0..n_heads).map(|head| row(i, head)).collect()).collect()
+}
+
+#[test]
+fn weights_of_the_first_layer_are_the_softmax_of_the_projections_in_f64() {
+    let case = "fox_llama";
+    let ids = golden::golden(case).tokens;
+    for (device, chunk) in [(DeviceChoice::Cpu, 7), (DeviceChoice::Cpu, 100), (DeviceChoice::Twin, 64)] {
+        let mut model = golden::load(case, device, chunk);
+        let n_heads = model.config().n_heads;
+        let want = first_layer(&golden::directory(case), &ids, n_heads);
+        let rows = attention(&mut model, &ids, 0..ids.len());
+        assert_eq!(rows.len(), ids.len() * n_heads * model.config().n_layers);
+        for row in rows.iter().filter(|row| row.layer == 0) {
+            let want = &want[row.i][row.head];
+            assert_eq!((row.first, row.weights.len()), (0, row.i + 1), "causal");
+            for (j, (got, want)) in row.weights.iter().zip(want).enumerate() {
+                assert!((got - want).abs() < 2e-5, "{device:?} {chunk}: row {}, key {j}: {got}, not {want}", row.i);
+            }
+        }
+    }
+}
+
+/// Layers behind the first, with every switch: q and k as an executor of our own finds them, D from the gates.
+#[test]
+fn weights_are_the_softmax_of_the_models_own_scores() {
+    for case in ["fox_pro", "transformer_llama", "fla_gqa_norm_gate", "fla_window_bias"] {
+        let ids = golden::golden(case).tokens;
+        let mut model = golden::load(case, DeviceChoice::Cpu, 33);
+        let gates = gates(&mut model, &ids);
+        model.reset();
+        let config = model.config().clone();
+        let forgetting = Forgetting::new(&gates, config.window);
+        let rows = attention(&mut model, &ids, 0..ids.len());
+        let mut rows = rows.into_iter();
+        let scores = scores_of(&model, &ids, 33);
+        for (layer, i, head, dots) in scores {
+            let row = rows.next().unwrap();
+            assert_eq!((row.layer, row.i, row.head), (layer, i, head), "{case}: order");
+            let first = forgetting.first_key(i);
+            let full: Vec<f64> = (first..=i).map(|j| dots[j] + forgetting.d(layer, head, i, j)).collect();
+            assert_eq!((row.first, row.weights.len()), (first, i + 1 - first), "{case}: causal, in the window");
+            assert!((row.weights.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{case}: a row sums to 1");
+            for (got, want) in row.weights.iter().zip(softmax(&full)) {
+                assert!((got - want).abs() < 1e-6, "{case}: layer {layer} head {head} row {i}: {got}, not {want}");
+            }
+        }
+        assert!(rows.next().is_none());
+    }
+}
+
+/// q_i·k_j/√h for all j ≤ i: layer, i, head, by chunks.
+fn scores_of(model: &Model, ids: &[u32], chunk: usize) -> Vec<(usize, usize, usize, Vec<f64>)> {
+    let (config, program) = (model.config(), model.program());
+    let (n_heads, n_kv_heads, h) = (config.n_heads, config.n_kv_heads, config.head_dim);
+    let Device::Cpu(loaded) = model.device() else { panic!("the CPU was asked for") };
+    let mut executor = cpu::Executor::new(program, true);
+    for (id, buffer) in (0..).map(BufferId).zip(&program.buffers) {
+        if matches!(buffer.role, Role::Weight) {
+            executor.write(id, 0, loaded.read(id));
+        }
+    }
+    let buffer = |name: &str| (0..).map(BufferId).zip(&program.buffers).find(|(_, buffer)| buffer.name == name).unwrap().0;
+    let graph = program.graphs.iter().find(|graph| graph.name == "prefill").unwrap();
+    // Without a window's reuse of pages: a sequence of its own that fits its pages.
+    let mut pages = Pages::new(config, model.context().div_ceil(PAGE), chunk.max(31));
+    let mut keys = vec![Vec::<Vec<f64>>::new(); config.n_layers * n_kv_heads];
+    let mut all = Vec::new();
+    for part in ids.chunks(chunk) {
+        let pos = pages.n_tokens();
+        for (at, words) in pages.reserve(part.len()).unwrap() {
+            executor.write(buffer("page table"), at, &words);
+        }
+        executor.write(buffer("ids"), pos, part);
+        let step = pages.step(part.len());
+        for dispatch in graph.dispatches.iter().filter(|dispatch| !dispatch.only_for_logits) {
+            if dispatch.kernel.name == "attn_prefill" {
+                let param = |name: &str| {
+                    dispatch.params[dispatch.kernel.params.iter().position(|known| *known == name).unwrap()] as usize
+                };
+                let layer = param("layer");
+                let words = |ix: usize| executor.read(dispatch.bindings[ix].buffer);
+                let (q, k_pages, table) = (words(0), words(1), words(4));
+                for i in pos..pos + part.len() {
+                    for kv_head in 0..n_kv_heads {
+                        let page = table[(i / PAGE * config.n_layers + layer) * n_kv_heads + kv_head] as usize;
+                        let row = &k_pages[(page * PAGE + i % PAGE) * h..][..h];
+                        keys[layer * n_kv_heads + kv_head].push(row.iter().map(|k| f64::from(f32::from_bits(*k))).collect());
+                    }
+                    for head in 0..n_heads {
+                        let at = (i - pos) * param("q_stride") + param("q_column") + head * h;
+                        let query: Vec<f64> = q[at..at + h].iter().map(|q| f64::from(f32::from_bits(*q))).collect();
+                        let keys = &keys[layer * n_kv_heads + head / (n_heads / n_kv_heads)];
+                        let dot = |k: &Vec<f64>| query.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() / (h as f64).sqrt();
+                        all.push((layer, i, head, keys.iter().map(dot).collect()));
+                    }
+                }
+            }
+            executor.run(dispatch, &step);
+        }
+        pages.advance(part.len());
+    }
+    all
+}
+
+#[test]
+fn rows_can_be_chosen_and_a_gpu_is_refused() {
+    let ids = golden::golden("fox_pro").tokens;
+    let mut model = golden::load("fox_pro", DeviceChoice::Cpu, 16);
+    let all = attention(&mut model, &ids, 0..ids.len());
+    model.reset();
+    let some = attention(&mut model, &ids, 30..35);
+    assert_eq!(some, all.into_iter().filter(|row| (30..35).contains(&row.i)).collect::<Vec<_>>());
+    let none = block_on(model.attention(&[], 0..1, &mut |_| Ok(()), &mut |_| Ok(())));
+    assert!(matches!(none, Err(Error::Argument { option, .. }) if option == "ids"));
+    if crate::common::gpu_expected() {
+        let mut model = golden::load("fox_pro", DeviceChoice::Gpu, 16);
+        let refused = block_on(model.attention(&ids, 0..1, &mut |_| Ok(()), &mut |_| Ok(())));
+        assert!(matches!(refused, Err(Error::Argument { option, .. }) if option == "device"));
+    }
+}
+
+/// Whatever pages the model has after each token, the gates alone tell.
+#[test]
+fn live_pages_over_time_are_those_of_the_model() {
+    let cases = [
+        ("fox_pro_pruned", Pruning::Epsilon(1e-3)),
+        ("fox_pro_pruned", Pruning::Model),
+        ("fla_gqa_norm_gate", Pruning::Epsilon(0.01)),
+        ("fox_llama", Pruning::Off),
+    ];
+    let mut died = false;
+    for (case, prune) in cases {
+        let ids: Vec<u32> = (0..700u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect();
+        let options =
+            LoadOptions { device: DeviceChoice::Cpu, context: Some(700), chunk: Some(50), prune, ..LoadOptions::default() };
+        let load = |options| {
+            block_on(async { Model::load(format::open(&golden::directory(case)).await?, options, &mut |_| Ok(())).await })
+        };
+        let mut model = load(options).unwrap();
+        let gates = gates(&mut model, &ids);
+        let config = model.config().clone();
+        let forgetting = Forgetting::new(&gates, config.window);
+        let mut by_token = vec![0; ids.len()];
+        for (layer, kv_head) in (0..config.n_layers).flat_map(|layer| (0..config.n_kv_heads).map(move |head| (layer, head))) {
+            let group = config.n_heads / config.n_kv_heads;
+            let live = forgetting.live_pages(layer, kv_head, group, model.log_pruning_tolerance());
+            by_token.iter_mut().zip(live).for_each(|(sum, live)| *sum += live);
+        }
+        model.reset();
+        for (t, id) in ids.iter().enumerate() {
+            block_on(model.prefill(&[*id], false)).unwrap();
+            assert_eq!(by_token[t], block_on(model.live_pages()).unwrap(), "{case} {prune:?}: after token {t}");
+        }
+        died |= by_token[699] < 11 * config.n_layers * config.n_kv_heads;
+    }
+    assert!(died, "some page dies in some case");
+}

@@ -1,0 +1,69 @@
+/**
+ * What the forget gates of a text mean: how much of each token a later one can still see, and how far back a head reaches. Plain
+ * functions of numbers, the same as `kitfox inspect gates` computes: D_ij = Σ log f over the tokens behind j up to i, F_ij = e^{D_ij}.
+ */
+
+import { KitfoxError } from './errors.js';
+
+/** The gates of a text. */
+export interface Gates {
+  /** The text of each token; bytes that are no character by themselves as U+FFFD. */
+  tokens: string[];
+  ids: number[];
+  layers: number;
+  heads: number;
+  /** log f of each layer, head and token: [layers, heads, ids.length], from -16384 to 0. */
+  logF: Float32Array;
+  /** U ≥ |q·k|/√h of each layer and head, [layers, heads], where something bounds the scores. */
+  u?: Float32Array;
+  /** Keys that a query sees, its own the last, where the model has a sliding window. */
+  window?: number;
+}
+
+/** Rows that an effective context is averaged over: the last ones. */
+const EFFECTIVE_ROWS = 64;
+
+/** F_ij of row `i`, for j from 0 to i: what the gates of a layer and head leave of each token there, from 0 to 1. */
+export function forgetting(gates: Gates, layer: number, head: number, i: number): Float64Array {
+  const logF = gatesOf(gates, layer, head);
+  within('i', i, logF.length);
+  const row = new Float64Array(i + 1);
+  let d = 0;
+  for (let j = i; j > i - (gates.window ?? Infinity) && j >= 0; j -= 1) {
+    row[j] = Math.exp(d);
+    d += logF[j] ?? 0;
+  }
+  return row;
+}
+
+/** Row `i` of F as a mean over the heads of a layer, or of all layers: what the layer or the model can still see of each token. */
+export function meanForgetting(gates: Gates, i: number, layer?: number): Float64Array {
+  const layers = layer === undefined ? [...Array(gates.layers).keys()] : [layer];
+  const mean = new Float64Array(i + 1);
+  for (const of of layers) {
+    for (let head = 0; head < gates.heads; head += 1) {
+      forgetting(gates, of, head, i).forEach((f, j) => (mean[j] = (mean[j] ?? 0) + f / (layers.length * gates.heads)));
+    }
+  }
+  return mean;
+}
+
+/** Σ_j F_ij in tokens, averaged over the last 64 rows: i + 1 of a head that forgets nothing, 1 of one that keeps only the token itself. */
+export function effectiveContext(gates: Gates, layer: number, head: number): number {
+  const n = gatesOf(gates, layer, head).length;
+  const first = Math.max(0, n - EFFECTIVE_ROWS);
+  let sum = 0;
+  for (let i = first; i < n; i += 1) sum += forgetting(gates, layer, head, i).reduce((all, f) => all + f, 0);
+  return sum / (n - first);
+}
+
+function gatesOf({ layers, heads, ids, logF }: Gates, layer: number, head: number): Float32Array {
+  within('layer', layer, layers);
+  within('head', head, heads);
+  return logF.subarray((layer * heads + head) * ids.length, (layer * heads + head + 1) * ids.length);
+}
+
+function within(name: string, value: number, end: number): void {
+  if (Number.isInteger(value) && value >= 0 && value < end) return;
+  throw new KitfoxError('argument', `${name}: expected a whole number from 0 to ${end - 1}, got ${value}`);
+}
