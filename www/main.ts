@@ -174,12 +174,15 @@ async function answer(): Promise<void> {
   spoken.end();
 }
 
-/** Takes the last answer back and writes another. */
+/** Takes the last answer back and writes another; Redo brings the one or the other. */
 async function tryAgain(): Promise<void> {
   takeOver();
   if (again.disabled) return;
+  const putBy = draft.putBy();
   change(() => draft.undo());
   await answer();
+  putBy();
+  show();
 }
 
 /** Marks the end of the text as a place that the model keeps. */
