@@ -17,9 +17,13 @@ import { Writer } from './writer.js';
 const prompt = element('prompt', HTMLTextAreaElement);
 const output = element('output', HTMLDivElement);
 const button = (id: string): HTMLButtonElement => element(id, HTMLButtonElement);
-const [go, stop, again, undo, redo, mark, clear] = ['go', 'stop', 'again', 'undo', 'redo', 'mark', 'clear'].map(button) as [
-  HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement,
-];
+const go = button('go');
+const stop = button('stop');
+const again = button('again');
+const undo = button('undo');
+const redo = button('redo');
+const mark = button('mark');
+const clear = button('clear');
 const stats = element('stats', HTMLSpanElement);
 const memory = element('memory', HTMLSpanElement);
 const notice = element('notice', HTMLParagraphElement);
