@@ -127,10 +127,20 @@ export class Draft {
     return true;
   }
 
-  /** Puts back what the last way back has cut off. Whether there was any. */
+  /** Keeps what is there for `redo`, whatever is written in its place until the function that this gives is called. */
+  putBy(): () => void {
+    const state = this.#now;
+    return () => {
+      if (state.text !== this.text && this.#left.at(-1) !== state) this.#left.push(unmarked(state, commonStart(state.text, this.text)));
+    };
+  }
+
+  /** Puts back what the last way back has cut off, or what was put by; that takes turns with what is there. Whether there was any. */
   redo(): boolean {
     const left = this.#left.pop();
     if (left === undefined) return false;
+    const common = commonStart(left.text, this.text);
+    if (common < this.text.length) this.#left.push(unmarked(this.#now, common));
     this.#now = left;
     this.#ours = true;
     return true;
@@ -138,10 +148,14 @@ export class Draft {
 
   /** Forgets which places are marked: the model that kept them is gone. */
   unmark(): void {
-    const plain = (state: State): State => ({ ...state, points: state.points.map(({ at }) => ({ at, marked: false })) });
-    this.#now = plain(this.#now);
-    this.#left = this.#left.map(plain);
+    this.#now = unmarked(this.#now);
+    this.#left = this.#left.map((state) => unmarked(state));
   }
+}
+
+/** A state without the marks behind so many characters: the model gives them up when it reads another text from there. */
+function unmarked(state: State, from = 0): State {
+  return { ...state, points: state.points.map(({ at, marked }) => ({ at, marked: marked && at <= from })) };
 }
 
 function isState(value: unknown): value is State {

@@ -17,9 +17,13 @@ import { Writer } from './writer.js';
 const prompt = element('prompt', HTMLTextAreaElement);
 const output = element('output', HTMLDivElement);
 const button = (id: string): HTMLButtonElement => element(id, HTMLButtonElement);
-const [go, stop, again, undo, redo, mark, clear] = ['go', 'stop', 'again', 'undo', 'redo', 'mark', 'clear'].map(button) as [
-  HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement, HTMLButtonElement,
-];
+const go = button('go');
+const stop = button('stop');
+const again = button('again');
+const undo = button('undo');
+const redo = button('redo');
+const mark = button('mark');
+const clear = button('clear');
 const stats = element('stats', HTMLSpanElement);
 const memory = element('memory', HTMLSpanElement);
 const notice = element('notice', HTMLParagraphElement);
@@ -174,12 +178,15 @@ async function answer(): Promise<void> {
   spoken.end();
 }
 
-/** Takes the last answer back and writes another. */
+/** Takes the last answer back and writes another; Redo brings the one or the other. */
 async function tryAgain(): Promise<void> {
   takeOver();
   if (again.disabled) return;
+  const putBy = draft.putBy();
   change(() => draft.undo());
   await answer();
+  putBy();
+  show();
 }
 
 /** Marks the end of the text as a place that the model keeps. */

@@ -162,7 +162,13 @@ test('presets fill in their numbers, changed numbers are your own, and a kept se
   assert.equal(await desk.story(), first);
   await page.$eval('#keep-seed', (button) => button.click());
   await desk.press('again');
-  assert.notEqual(await desk.story(), first);
+  const second = await desk.story();
+  assert.notEqual(second, first);
+  // Neither answer is lost.
+  for (const text of [first, second, first]) {
+    await desk.press('redo');
+    assert.equal(await desk.story(), text);
+  }
   assert.deepEqual(complaints, []);
   await page.close();
 });
