@@ -1,10 +1,13 @@
-//! Says whether there is a demo model to embed: with the feature `demo-model` and the file at hand, `cfg(kitfox_demo)` is set.
+//! Says whether there is a demo model to embed (with the feature `demo-model` and the file at hand, `cfg(kitfox_demo)` is set), and
+//! leaves the shaders without comments and indentation in `OUT_DIR/shaders`: they would travel in every wasm module.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 const DEMO: &str = "www/models/demo.gguf";
+const SHADERS: [&str; 2] = ["shaders", "shaders/shared"];
 
-fn main() {
+fn main() -> io::Result<()> {
     println!("cargo::rustc-check-cfg=cfg(kitfox_demo)");
     println!("cargo::rerun-if-changed=build.rs");
     // A path that is not there would make every build run this again, so its nearest folder is watched instead. The packaged
@@ -12,7 +15,33 @@ fn main() {
     if let Some(watched) = Path::new(DEMO).ancestors().find(|path| !path.as_os_str().is_empty() && path.exists()) {
         println!("cargo::rerun-if-changed={}", watched.display());
     }
-    if std::env::var_os("CARGO_FEATURE_DEMO_MODEL").is_some() && Path::new(DEMO).is_file() {
+    if env::var_os("CARGO_FEATURE_DEMO_MODEL").is_some() && Path::new(DEMO).is_file() {
         println!("cargo::rustc-cfg=kitfox_demo");
     }
+    println!("cargo::rerun-if-changed=shaders");
+    let out = env::var_os("OUT_DIR").map(PathBuf::from).ok_or_else(|| io::Error::other("cargo sets no OUT_DIR"))?;
+    SHADERS.iter().try_for_each(|folder| shorten(folder, &out.join(folder)))
+}
+
+/// Writes the code of a folder's shaders to another folder.
+fn shorten(folder: &str, out: &Path) -> io::Result<()> {
+    fs::create_dir_all(out)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let (Some(name), true) = (path.file_name(), path.extension().is_some_and(|extension| extension == "wgsl")) else {
+            continue;
+        };
+        let text = fs::read_to_string(&path)?;
+        if text.contains("/*") {
+            return Err(io::Error::other(format!("{}: a comment opens with /*; only // is taken out", path.display())));
+        }
+        fs::write(out.join(name), text.lines().map(code).collect::<String>())?;
+    }
+    Ok(())
+}
+
+/// A line's code, perhaps none: a compiler's line numbers stay the file's. WGSL has no texts in which `//` could stand.
+fn code(line: &str) -> String {
+    let code = line.split_once("//").map_or(line, |(code, _)| code);
+    format!("{}\n", code.trim())
 }

@@ -1,4 +1,4 @@
-// ids[next] = a draw from softmax(logits / temperature) over what the filters leave: repeat penalty, top-k, top-p, min-p, in that
+// ids[next] = a draw from softmax(logits / temperature) over what the filters leave: biases, repeat penalty, top-k, top-p, min-p, in that
 // order; x = E[that id], the next token's input (GATHER)
 // One workgroup. Candidates rank by logit descending, then id ascending, and every filter keeps a prefix of that order, so there
 // is one question, asked up to three times: at which candidate does a running sum in rank order reach a bound? top-k counts,
@@ -9,7 +9,7 @@
 #ifdef GATHER
 #import weights
 #endif
-@group(0) @binding(2) var<storage, read_write> logits: array<f32>; // [vocab]; the penalty stays in them
+@group(0) @binding(2) var<storage, read_write> logits: array<f32>; // [vocab]; biases and penalty stay in them
 @group(0) @binding(3) var<storage, read_write> ids: array<u32>; // [context], by position
 @group(0) @binding(4) var<storage, read_write> marks: array<atomic<u32>>; // [vocab]
 #ifdef GATHER
@@ -45,6 +45,7 @@ const O_RECENT = 6u;
 const O_SEED_LOW = 7u;
 const O_SEED_HIGH = 8u;
 const O_FIRST = 9u; // position of the token that is drawn with number 0
+const O_BIASES = 10u; // how many; then an id and what is added to its logit, each
 
 var<workgroup> tops: array<u32, WG>;    // best key of each invocation
 var<workgroup> group_tops: array<vec4<u32>, GROUPS / 4u>;
@@ -107,6 +108,23 @@ fn keys_at(i: u32, outside: u32) -> vec4<u32> {
   return select(vec4<u32>(outside), keys_of(bitcast<vec4<u32>>(four)), at < vec4<u32>(params.vocab));
 }
 
+// No id has two, so no logit is written twice.
+fn add_biases() {
+  let n = options[O_BIASES];
+  for (var i = lane; i < n; i += WG) {
+    let id = options[O_BIASES + 1u + 2u * i];
+    if (id >= params.vocab) { continue; }
+    let logit = logits[id];
+    if (is_finite(bitcast<u32>(logit))) { logits[id] = within(logit + bitcast<f32>(options[O_BIASES + 2u + 2u * i])); }
+  }
+  if (n > 0u) {
+    storageBarrier();
+    workgroupBarrier();
+  }
+}
+
+fn within(logit: f32) -> f32 { return clamp(logit, -3.4028234663852886e38, 3.4028234663852886e38); }
+
 fn penalise() {
   let n = min(options[O_RECENT], step.pos + step.n_tokens);
   let first = step.pos + step.n_tokens - n;
@@ -130,8 +148,7 @@ fn penalise() {
     if (counts) {
       let penalty = bitcast<f32>(options[O_PENALTY]);
       let logit = logits[id];
-      let less = clamp(select(logit * penalty, logit / penalty, logit > 0.0), -3.4028234663852886e38, 3.4028234663852886e38);
-      if (is_finite(bitcast<u32>(logit))) { logits[id] = less; }
+      if (is_finite(bitcast<u32>(logit))) { logits[id] = within(select(logit * penalty, logit / penalty, logit > 0.0)); }
     }
   }
   storageBarrier();
@@ -371,6 +388,7 @@ fn main(@builtin(local_invocation_index) index: u32) {
     whole = 0u;
   }
   workgroupBarrier();
+  add_biases();
   penalise();
   look();
   let bad = atomicLoad(&bad_id);

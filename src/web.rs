@@ -33,7 +33,8 @@ export type Read = (at: number, n: number) => Promise<Uint8Array>;
 export type OnProgress = (doneBytes: number, totalBytes: number) => void;
 export interface Prefilled { done: number; total: number }
 /** `finish` comes with the last piece, `stop` with a stop text. */
-export interface EnginePiece { text: string; ids: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
+/** `logprobs` if they were asked for. */
+export interface EnginePiece { text: string; ids: number[]; logprobs?: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
 /** What the text that has ended took; `cpuUsPerToken` if it had tokens. */
 export interface Cost { kvBytesLive: number; cpuUsPerToken?: number }
 /** `report` comes with the last phase: a JSON object. */
@@ -179,6 +180,10 @@ impl Engine {
         self.n_generated += piece.ids.len() as u64;
         let ids = piece.ids.iter().map(|id| JsValue::from(*id)).collect::<Array>();
         let out = object(&[("text", piece.text.into()), ("ids", ids.into())]);
+        if !piece.logprobs.is_empty() {
+            let logprobs = piece.logprobs.iter().map(|logprob| JsValue::from(*logprob)).collect::<Array>();
+            set(&out, "logprobs", logprobs.into());
+        }
         if let Some(finish) = generation.finish() {
             set(&out, "finish", finish.word().into());
             if let FinishReason::Stop(text) = finish {

@@ -13,6 +13,8 @@ import { bin, installPackages, main, root, run } from './shared.mjs';
 const MOST_GZIP_BYTES = 1_200_000;
 /** The one wasm build: all browsers that have WebGPU have 128-bit SIMD, and so do those without since 2023. */
 const RUSTFLAGS = '-C target-feature=+simd128';
+/** Only small functions are copied into their callers; the kernels' hot ones are marked `inline(always)`. */
+const CODEGEN = ['-C', 'llvm-args=-inline-threshold=25'];
 /** What rustc may emit for that target; wasm-opt refuses an instruction that it was not told of. */
 const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext', 'mutable-globals', 'reference-types', 'multivalue'];
 
@@ -22,7 +24,8 @@ export async function buildWasm() {
   await installPackages();
   // Whatever the user has set: an incremental build is larger.
   const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS, CARGO_INCREMENTAL: '0' };
-  await run('cargo', ['build', '--lib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'], { env });
+  const built = ['--lib', '--crate-type', 'cdylib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'];
+  await run('cargo', ['rustc', ...built, '--', ...CODEGEN], { env });
   const out = `${root}web/dist/wasm`;
   await rm(out, { recursive: true, force: true });
   const target = process.env.CARGO_TARGET_DIR ?? `${root}target`;

@@ -12,6 +12,7 @@ import { answerValue, type ValueEngine } from './value-answers.js';
 export interface EnginePiece {
   text: string;
   ids: ArrayLike<number>;
+  logprobs?: ArrayLike<number> | undefined;
   finish?: 'length' | 'eos' | 'stop' | 'context' | undefined;
   stop?: string | undefined;
 }
@@ -69,8 +70,9 @@ async function generate(engine: Engine, { call, prompt, options, session }: Aske
     more = done < total;
   }
   for (;;) {
-    const { text, ids, finish, stop } = await step(() => engine.next());
-    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids) });
+    const { text, ids, logprobs, finish, stop } = await step(() => engine.next());
+    const likely = logprobs === undefined ? {} : { logprobs: Array.from(logprobs) };
+    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids), ...likely });
     if (finish === undefined) continue;
     const cost = await step(() => engine.cost());
     say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }), ...cost }, info: info() });

@@ -2,7 +2,7 @@
 
 import type { CallMessage, Connection } from './connection.js';
 import { KitfoxError, aborted } from './errors.js';
-import { given, type GenerateOptions, type Info, type Summary } from './options.js';
+import { biases, given, type GenerateOptions, type Info, type Summary } from './options.js';
 import type { Ending } from './protocol.js';
 
 /** The next text of an answer: whole characters, without the text of a stop. It may be empty while characters are incomplete. */
@@ -10,10 +10,13 @@ export class Piece {
   readonly text: string;
   /** The tokens behind it. */
   readonly ids: readonly number[];
+  /** With the option `logprobs`: ln of the probability of each, by the model's own logits, before any other option counts. */
+  readonly logprobs: readonly number[] | undefined;
 
-  constructor(text: string, ids: readonly number[]) {
+  constructor(text: string, ids: readonly number[], logprobs?: readonly number[]) {
     this.text = text;
     this.ids = ids;
+    this.logprobs = logprobs;
   }
 
   toString(): string {
@@ -74,7 +77,7 @@ async function* run(
       const message = await inbox.take();
       if (message.type === 'piece') {
         taken += message.ids.length;
-        yield new Piece(message.text, message.ids);
+        yield new Piece(message.text, message.ids, message.logprobs);
       } else {
         const summary = meter.summary(message.ending);
         tell(summary);
@@ -94,8 +97,11 @@ async function* run(
   }
 }
 
-function engineOptions({ signal, onPrefill, stop = [], ...options }: GenerateOptions, seed: number) {
-  return { maxTokens: 256, ...given(options), seed, stop: typeof stop === 'string' ? [stop] : [...stop] };
+function engineOptions({ signal, onPrefill, stop = [], logitBias, ...options }: GenerateOptions, seed: number) {
+  const pairs = logitBias === undefined ? [] : biases(logitBias);
+  const biased = { biasedIds: Uint32Array.from(pairs, ([id]) => id), biases: Float32Array.from(pairs, ([, bias]) => bias) };
+  const texts = typeof stop === 'string' ? [stop] : [...stop];
+  return { maxTokens: 256, ...given(options), seed, stop: texts, ...(pairs.length === 0 ? {} : biased) };
 }
 
 function randomSeed(): number {

@@ -81,6 +81,10 @@ export interface GenerateOptions {
   ignoreEos?: boolean;
   /** Tokens, 1 to 16, that a GPU draws between two reads. The text does not depend on it. Default: as many as pay. */
   inFlight?: number;
+  /** By token id, what is added to its logit before all else: finite numbers, 512 ids at most. */
+  logitBias?: Readonly<Record<number, number>> | ReadonlyMap<number, number>;
+  /** Whether each piece has `logprobs`. On a GPU every token's logits are then read back, which is slower. Default false. */
+  logprobs?: boolean;
   /** Ends the call. */
   signal?: AbortSignal;
   /** Called after each chunk of the prompt. */
@@ -157,6 +161,7 @@ export interface Info {
 /** Largest `chunk` and `inFlight`: the engine's (a test compares them with its source). */
 export const MOST_CHUNK = 4096;
 export const MOST_IN_FLIGHT = 16;
+export const MOST_BIASES = 512;
 
 const LOAD: Record<keyof LoadOptions, Check> = {
   onProgress: callback,
@@ -179,6 +184,14 @@ const LOAD: Record<keyof LoadOptions, Check> = {
 /** The engine's numbers have 32 bits: what they make infinite, or zero without being it, is none of theirs. */
 const inFloat = (n: number): boolean => Number.isFinite(Math.fround(n)) && (n === 0 || Math.fround(n) !== 0);
 
+const isFinite32 = (n: unknown): boolean => typeof n === 'number' && Number.isFinite(Math.fround(n));
+
+/** Ids and biases of an object or a map. */
+export function biases(value: NonNullable<GenerateOptions['logitBias']>): (readonly [number, number])[] {
+  if (value instanceof Map) return [...value];
+  return Object.entries(value).map(([token, bias]) => [token === '' ? NaN : Number(token), bias as number] as const);
+}
+
 const GENERATE: Record<keyof GenerateOptions, Check> = {
   maxTokens: whole(1, MOST_TOKENS),
   temperature: number('a finite number, at least 0', (n) => inFloat(n) && n >= 0),
@@ -194,6 +207,13 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
   },
   ignoreEos: flag,
   inFlight: whole(1, MOST_IN_FLIGHT),
+  logitBias: (value) => {
+    const object = typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
+    const pairs = object ? biases(value as NonNullable<GenerateOptions['logitBias']>) : undefined;
+    const right = pairs?.length !== undefined && pairs.length <= MOST_BIASES && pairs.every(([token, bias]) => id(token) && isFinite32(bias));
+    return right ? undefined : `finite numbers by token id, at most ${MOST_BIASES}`;
+  },
+  logprobs: flag,
   signal,
   onPrefill: callback,
 };

@@ -25,6 +25,10 @@ export interface EngineOptions {
   stop: readonly string[];
   ignoreEos?: boolean;
   inFlight?: number;
+  logprobs?: boolean;
+  /** Ids, and what is added to the logit of each. */
+  biasedIds?: Uint32Array;
+  biases?: Float32Array;
 }
 
 /** Loads the model: once, first. URLs are absolute: a worker has another base than its page. */
@@ -75,7 +79,7 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }
   | { type: 'prefill'; call: number; done: number; total: number }
-  | { type: 'piece'; call: number; text: string; ids: number[] }
+  | { type: 'piece'; call: number; text: string; ids: number[]; logprobs?: number[] }
   | { type: 'done'; call: number; ending: Ending; info: I }
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }

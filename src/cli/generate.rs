@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     json: bool,
+    /// Add ln of the model's probability of each token to the object
+    #[arg(long, requires = "json")]
+    logprobs: bool,
 }
 
 #[derive(Args)]
@@ -71,6 +74,9 @@ struct Sampling {
     /// How many tokens are recent
     #[arg(long, value_name = "N", default_value_t = SamplerOptions::default().repeat_last_n)]
     repeat_last_n: usize,
+    /// Adds BIAS to the logit of token ID; may be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = bias, allow_hyphen_values = true)]
+    logit_bias: Vec<(u32, f32)>,
     /// Of the random numbers; default: a new one each run
     #[arg(long)]
     seed: Option<u64>,
@@ -86,8 +92,14 @@ impl Sampling {
             repeat_penalty: self.repeat_penalty,
             repeat_last_n: self.repeat_last_n,
             seed: self.seed.unwrap_or_else(random_seed),
+            logit_bias: self.logit_bias.clone(),
         }
     }
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let pair = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    pair.ok_or_else(|| "a token id, =, and a number are needed".to_owned())
 }
 
 /// From the system's randomness, which seeds every [`RandomState`]. Below 2^53, so that JSON readers keep it whole.
@@ -103,6 +115,7 @@ pub fn run(arguments: Arguments) -> Done {
         sampler: arguments.sampling.options(),
         stop: arguments.stop,
         ignore_eos: arguments.ignore_eos,
+        logprobs: arguments.logprobs,
         ..GenerateOptions::default()
     };
     options.check()?;
@@ -169,6 +182,7 @@ fn generate(
             print(prompt)?;
         }
     }
+    let mut logprobs = Vec::new();
     let start = Instant::now();
     prefill(&mut generation, model)?;
     let prompt_end = Instant::now();
@@ -177,6 +191,7 @@ fn generate(
             print(&piece.text)?;
         }
         text += &piece.text;
+        logprobs.extend(piece.logprobs);
     }
     let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
     if !json && io::stdout().is_terminal() {
@@ -187,7 +202,14 @@ fn generate(
     }
     let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
     report(&generation, model, &times, seed, kv);
-    if json { print_json(&summary(&generation, model, &times, (seed, kv), &text)) } else { Ok(()) }
+    if !json {
+        return Ok(());
+    }
+    let mut summary = summary(&generation, model, &times, (seed, kv), &text);
+    if !logprobs.is_empty() {
+        summary["logprobs"] = json!(logprobs);
+    }
+    print_json(&summary)
 }
 
 fn prefill(generation: &mut Generation, model: &mut Model) -> Result<()> {

@@ -17,7 +17,7 @@ use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Gri
 /// One row of the stacked projection and the pages to `partials: [n_heads, MAX_SPLITS, 2 + HEAD_DIM]`.
 pub static ATTN_DECODE: Kernel = Kernel {
     name: "attn_decode",
-    wgsl: include_str!("../../shaders/attn_decode.wgsl"),
+    wgsl: wgsl!("attn_decode"),
     bindings: &[
         BindingDecl::read("proj", Elem::F32),
         BindingDecl::read("vectors", Elem::F32).only_if(&["VECTORS"]),

@@ -15,7 +15,7 @@ use crate::graph::{
 /// `proj: [tokens, stride]` (q, k, v of d columns each) and `lam: [tokens, n_heads]` to `o: [tokens, n_heads · HEAD_DIM]`.
 pub static ATTN_FULL: Kernel = Kernel {
     name: "attn_full",
-    wgsl: include_str!("../../shaders/attn_full.wgsl"),
+    wgsl: wgsl!("attn_full"),
     bindings: &[
         BindingDecl::read("proj", Elem::F32x4),
         BindingDecl::read("lam", Elem::U32x2),

@@ -11,7 +11,7 @@ use crate::kernel::{inputs, page_ends};
 /// `partials: [n_heads, MAX_SPLITS, 2 + HEAD_DIM]` to `o: [n_heads · HEAD_DIM]`.
 pub static ATTN_MERGE: Kernel = Kernel {
     name: "attn_merge",
-    wgsl: include_str!("../../shaders/attn_merge.wgsl"),
+    wgsl: wgsl!("attn_merge"),
     bindings: &[
         BindingDecl::read("partials", Elem::F32),
         BindingDecl::read("proj", Elem::F32).only_if(&["GATE"]),

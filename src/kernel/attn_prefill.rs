@@ -25,7 +25,7 @@ pub(super) const PARAMS: &[&str] =
 /// Columns of `q: [tokens, q_stride]` and the pages to `o: [tokens, n_heads · HEAD_DIM]`.
 pub static ATTN_PREFILL: Kernel = Kernel {
     name: "attn_prefill",
-    wgsl: include_str!("../../shaders/attn_prefill.wgsl"),
+    wgsl: wgsl!("attn_prefill"),
     bindings: BINDINGS,
     params: PARAMS,
     uses_step: true,

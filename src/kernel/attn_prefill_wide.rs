@@ -9,7 +9,7 @@ use crate::graph::{Alternative, Alternatives, Dispatch, Extent, Features, Grid, 
 /// As [`attn_prefill::ATTN_PREFILL`].
 pub static ATTN_PREFILL_WIDE: Kernel = Kernel {
     name: "attn_prefill_wide",
-    wgsl: include_str!("../../shaders/attn_prefill_wide.wgsl"),
+    wgsl: wgsl!("attn_prefill_wide"),
     bindings: attn_prefill::BINDINGS,
     params: attn_prefill::PARAMS,
     uses_step: true,

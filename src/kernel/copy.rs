@@ -11,7 +11,7 @@ use crate::graph::{
 /// `x0 … x3: [n]` to `y0 … y3: [n]`, elements of four words.
 pub static COPY: Kernel = Kernel {
     name: "copy",
-    wgsl: include_str!("../../shaders/copy.wgsl"),
+    wgsl: wgsl!("copy"),
     bindings: &[
         BindingDecl::read("x0", Elem::U32x4),
         BindingDecl::write("y0", Elem::U32x4),

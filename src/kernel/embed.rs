@@ -12,7 +12,7 @@ use crate::graph::{
 /// `data, scales: [n_rows, k]` and `ids: [context]`, by position, to `x: [tokens, k]`.
 pub static EMBED: Kernel = Kernel {
     name: "embed",
-    wgsl: include_str!("../../shaders/embed.wgsl"),
+    wgsl: wgsl!("embed"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
         BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),

@@ -10,7 +10,7 @@ use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Gri
 /// Columns of `proj: [tokens, stride]` and a bias `[n_heads]` to Λ in `lam_pages`.
 pub static FORGET_GATE: Kernel = Kernel {
     name: "forget_gate",
-    wgsl: include_str!("../../shaders/forget_gate.wgsl"),
+    wgsl: wgsl!("forget_gate"),
     bindings: &[
         BindingDecl::read("proj", Elem::F32).only_if(&["F_FULL"]),
         BindingDecl::read("vectors", Elem::F32).only_if(&["F_FULL", "F_BIAS", "F_TABLE"]),

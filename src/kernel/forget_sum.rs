@@ -13,7 +13,7 @@ use crate::graph::{
 /// Columns of `x: [tokens, stride]` and `bias: [n_heads]` to `lam: [tokens, n_heads]`.
 pub static FORGET_SUM: Kernel = Kernel {
     name: "forget_sum",
-    wgsl: include_str!("../../shaders/forget_sum.wgsl"),
+    wgsl: wgsl!("forget_sum"),
     bindings: &[BindingDecl::read("x", Elem::F32), BindingDecl::read("bias", Elem::F32), BindingDecl::write("lam", Elem::U32x2)],
     params: &["stride", "column", "n_heads"],
     uses_step: true,

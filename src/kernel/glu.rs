@@ -12,7 +12,7 @@ use crate::graph::{
 /// `gate_up: [tokens, 2·width]` to columns `offset..offset + width` of `y: [tokens, stride]`.
 pub static GLU: Kernel = Kernel {
     name: "glu",
-    wgsl: include_str!("../../shaders/glu.wgsl"),
+    wgsl: wgsl!("glu"),
     bindings: &[BindingDecl::read("gate_up", Elem::F32), BindingDecl::write("y", Elem::F32)],
     params: &["width", "stride", "offset"],
     uses_step: true,

@@ -12,7 +12,7 @@ use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel,
 /// Columns of `k: [tokens, k_stride]` and of `v` (or of `k` again) to `k_pages` and `v_pages`.
 pub static KV_APPEND: Kernel = Kernel {
     name: "kv_append",
-    wgsl: include_str!("../../shaders/kv_append.wgsl"),
+    wgsl: wgsl!("kv_append"),
     bindings: &[
         BindingDecl::read("k", Elem::F32),
         BindingDecl::read("v", Elem::F32).only_if(&["V_OWN"]),

@@ -26,7 +26,7 @@ pub(super) const PARAMS: &[&str] = &["n_rows", "k", "out_stride", "out_offset", 
 /// `data, scales: [n_rows, k]` and `x: [tokens, k]` to columns of `y: [tokens, out_stride]`.
 pub static MATMUL: Kernel = Kernel {
     name: "matmul",
-    wgsl: include_str!("../../shaders/matmul.wgsl"),
+    wgsl: wgsl!("matmul"),
     bindings: BINDINGS,
     params: PARAMS,
     uses_step: true,

@@ -10,7 +10,7 @@ use crate::graph::{Alternative, Alternatives, CoopScalar, CoopShape, Dispatch, F
 /// As [`matmul::MATMUL`].
 pub static MATMUL_COOP: Kernel = Kernel {
     name: "matmul_coop",
-    wgsl: include_str!("../../shaders/matmul_coop.wgsl"),
+    wgsl: wgsl!("matmul_coop"),
     bindings: matmul::BINDINGS,
     params: matmul::PARAMS,
     uses_step: true,

@@ -9,7 +9,7 @@ use crate::graph::{Alternative, Dispatch, Kernel};
 /// As [`matmul::MATMUL`].
 pub static MATMUL_WIDE: Kernel = Kernel {
     name: "matmul_wide",
-    wgsl: include_str!("../../shaders/matmul_wide.wgsl"),
+    wgsl: wgsl!("matmul_wide"),
     bindings: matmul::BINDINGS,
     params: matmul::PARAMS,
     uses_step: true,

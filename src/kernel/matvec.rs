@@ -40,7 +40,7 @@ pub(super) const SUB_FLAGS: &[&str] = &layout::flags::<{ N_FLAGS + 8 }>(&[
 /// them with `GLU`.
 pub static MATVEC: Kernel = Kernel {
     name: "matvec",
-    wgsl: include_str!("../../shaders/matvec.wgsl"),
+    wgsl: wgsl!("matvec"),
     bindings: BINDINGS,
     params: PARAMS,
     uses_step: true,

@@ -8,7 +8,7 @@ use crate::graph::{Alternative, Alternatives, Dispatch, Features, Grid, Kernel, 
 /// As [`matvec::MATVEC`].
 pub static MATVEC_SUB: Kernel = Kernel {
     name: "matvec_sub",
-    wgsl: include_str!("../../shaders/matvec_sub.wgsl"),
+    wgsl: wgsl!("matvec_sub"),
     bindings: matvec::BINDINGS,
     params: matvec::PARAMS,
     uses_step: true,

@@ -6,6 +6,13 @@
 
 use crate::graph::{BufferId, Kernel};
 
+/// The text of `shaders/NAME.wgsl` as build.rs leaves it: line by line the file's, without comments and indentation.
+macro_rules! wgsl {
+    ($name:literal) => {
+        include_str!(concat!(env!("OUT_DIR"), "/shaders/", $name, ".wgsl"))
+    };
+}
+
 pub mod attention;
 pub mod attn_decode;
 pub mod attn_full;
@@ -79,20 +86,20 @@ pub static ALTERNATIVE_KERNELS: &[&Kernel] =
 
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
-    ("attn_prefill_io", include_str!("../../shaders/shared/attn_prefill_io.wgsl")),
-    ("fixed", include_str!("../../shaders/shared/fixed.wgsl")),
-    ("lam_pages", include_str!("../../shaders/shared/lam_pages.wgsl")),
-    ("live_pages", include_str!("../../shaders/shared/live_pages.wgsl")),
-    ("matmul_io", include_str!("../../shaders/shared/matmul_io.wgsl")),
-    ("matvec_io", include_str!("../../shaders/shared/matvec_io.wgsl")),
-    ("page_ends", include_str!("../../shaders/shared/page_ends.wgsl")),
-    ("pages", include_str!("../../shaders/shared/pages.wgsl")),
-    ("philox", include_str!("../../shaders/shared/philox.wgsl")),
-    ("prune", include_str!("../../shaders/shared/prune.wgsl")),
-    ("rank", include_str!("../../shaders/shared/rank.wgsl")),
-    ("rows", include_str!("../../shaders/shared/rows.wgsl")),
-    ("step", include_str!("../../shaders/shared/step.wgsl")),
-    ("weights", include_str!("../../shaders/shared/weights.wgsl")),
+    ("attn_prefill_io", wgsl!("shared/attn_prefill_io")),
+    ("fixed", wgsl!("shared/fixed")),
+    ("lam_pages", wgsl!("shared/lam_pages")),
+    ("live_pages", wgsl!("shared/live_pages")),
+    ("matmul_io", wgsl!("shared/matmul_io")),
+    ("matvec_io", wgsl!("shared/matvec_io")),
+    ("page_ends", wgsl!("shared/page_ends")),
+    ("pages", wgsl!("shared/pages")),
+    ("philox", wgsl!("shared/philox")),
+    ("prune", wgsl!("shared/prune")),
+    ("rank", wgsl!("shared/rank")),
+    ("rows", wgsl!("shared/rows")),
+    ("step", wgsl!("shared/step")),
+    ("weights", wgsl!("shared/weights")),
 ];
 
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.

@@ -10,7 +10,7 @@ use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Gri
 /// Columns of `proj: [tokens, stride]`, and `o: [tokens, width]` in place.
 pub static OUTPUT_GATE: Kernel = Kernel {
     name: "output_gate",
-    wgsl: include_str!("../../shaders/output_gate.wgsl"),
+    wgsl: wgsl!("output_gate"),
     bindings: &[BindingDecl::read("proj", Elem::F32), BindingDecl::write("o", Elem::F32)],
     params: &["width", "stride", "column"],
     uses_step: true,

@@ -8,7 +8,7 @@ use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel,
 /// Λ in `lam_pages` and τ `[n_heads]` in `vectors` to the ends behind the Λ and the first live pages behind the page table.
 pub static PAGE_ENDS: Kernel = Kernel {
     name: "page_ends",
-    wgsl: include_str!("../../shaders/page_ends.wgsl"),
+    wgsl: wgsl!("page_ends"),
     bindings: &[
         BindingDecl::read("vectors", Elem::F32),
         BindingDecl::write("lam_pages", Elem::U32x2),

@@ -12,7 +12,7 @@ use crate::graph::{
 /// `x: [tokens, width]` to `q: [tokens, words]` (four int8 a word) and `scales: [tokens]`.
 pub static QUANTIZE_ROWS: Kernel = Kernel {
     name: "quantize_rows",
-    wgsl: include_str!("../../shaders/quantize_rows.wgsl"),
+    wgsl: wgsl!("quantize_rows"),
     bindings: &[BindingDecl::read("x", Elem::F32), BindingDecl::write("q", Elem::U32), BindingDecl::write("scales", Elem::F32)],
     params: &["width", "words"],
     uses_step: true,

@@ -12,7 +12,7 @@ use crate::graph::{
 /// Rows inside `x: [tokens, in_stride]` to rows inside `y: [tokens, out_stride]`; without `COPY` there is no `x`, and `y` is normalized in place.
 pub static RMS_NORM: Kernel = Kernel {
     name: "rms_norm",
-    wgsl: include_str!("../../shaders/rms_norm.wgsl"),
+    wgsl: wgsl!("rms_norm"),
     bindings: &[
         BindingDecl::read("x", Elem::F32).only_if(&["COPY"]),
         BindingDecl::read("weight", Elem::F32),

@@ -11,7 +11,7 @@ use crate::graph::{Args, BindingDecl, Case, Compare, Elem, Extent, Grid, Kernel,
 /// Columns of `x: [tokens, stride]` in place, by the rows of a table `[positions, 2, half]` in `vectors`.
 pub static ROPE: Kernel = Kernel {
     name: "rope",
-    wgsl: include_str!("../../shaders/rope.wgsl"),
+    wgsl: wgsl!("rope"),
     bindings: &[BindingDecl::read("vectors", Elem::F32), BindingDecl::write("x", Elem::F32)],
     params: &["pairs", "half", "stride", "column", "table"],
     uses_step: true,

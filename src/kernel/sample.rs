@@ -1,5 +1,5 @@
-//! The next token, drawn on the device from its logits, and its embedding row as the next token's input: repeat penalty → top-k →
-//! top-p → min-p → temperature → draw, by the rules of `session::sampler` (the same order of candidates, the same numbers of the
+//! The next token, drawn on the device from its logits, and its embedding row as the next token's input: biases → repeat penalty →
+//! top-k → top-p → min-p → temperature → draw, by the rules of `session::sampler` (the same order of candidates, the same numbers of the
 //! same seed), so that equal logits give the same id here and there.
 //!
 //! The host knows positions ahead and ids only later: the id goes to `ids` at its position, and the host may queue the tokens behind
@@ -17,7 +17,7 @@ mod cases;
 /// from `data, scales: [vocab, k]` to `x: [k]`.
 pub static SAMPLE: Kernel = Kernel {
     name: "sample",
-    wgsl: include_str!("../../shaders/sample.wgsl"),
+    wgsl: wgsl!("sample"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4).only_if(&[GATHER]),
         BindingDecl::read("scales", Elem::U32).only_if(&[SCALES]),
@@ -66,9 +66,12 @@ fn offers(dispatch: &Dispatch, _: &Features) -> Vec<Alternative> {
 /// The most candidates and ids that the search's bytes tell apart.
 pub const MAX_VOCAB: usize = 1 << 24;
 
+/// The most biases.
+pub const MAX_BIASES: usize = 512;
+
 /// How tokens are drawn, as the shader reads it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct Options<'a> {
     /// Take the best; nothing else counts but the penalty.
     pub greedy: bool,
     /// Keep the k best; 0: all.
@@ -87,24 +90,33 @@ pub struct Options {
     pub seed: u64,
     /// Position of the token that is drawn with random number 0.
     pub first: u32,
+    /// Ids, no two the same, and what is added to the logit of each: [`MAX_BIASES`] at most.
+    pub biases: &'a [(u32, f32)],
 }
 
-impl Options {
-    /// Words of the `options` buffer.
-    pub const WORDS: usize = 10;
+/// Words in front of the biases' number.
+const FIXED: usize = 10;
 
-    /// The words, in the shader's order.
-    pub fn words(&self) -> [u32; Self::WORDS] {
-        let Self { greedy, top_k, top_p, widest, rate, penalty, recent, seed, first } = *self;
+impl Options<'_> {
+    /// Words of the `options` buffer. Those behind the last bias are not read.
+    pub const WORDS: usize = FIXED + 1 + 2 * MAX_BIASES;
+
+    /// The words that are read, in the shader's order.
+    pub fn words(&self) -> Vec<u32> {
+        let Self { greedy, top_k, top_p, widest, rate, penalty, recent, seed, first, biases } = *self;
+        assert!(biases.len() <= MAX_BIASES, "the buffer has room for {MAX_BIASES} biases");
         let [widest, rate, penalty] = [widest, rate, penalty].map(f32::to_bits);
-        [u32::from(greedy), top_k, top_p, widest, rate, penalty, recent, seed as u32, (seed >> 32) as u32, first]
+        let fixed: [u32; FIXED] =
+            [u32::from(greedy), top_k, top_p, widest, rate, penalty, recent, seed as u32, (seed >> 32) as u32, first];
+        let biases = [biases.len() as u32].into_iter().chain(biases.iter().flat_map(|(id, bias)| [*id, bias.to_bits()]));
+        fixed.into_iter().chain(biases).collect()
     }
 }
 
 /// Where the numbers are and where the id goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// `[vocab]`; the penalty stays in them.
+    /// `[vocab]`; biases and penalty stay in them.
     pub logits: BufferId,
     /// Token ids by position, `[context]`.
     pub ids: BufferId,
@@ -142,11 +154,18 @@ pub fn outcome(word: u32) -> Result<u32, (usize, f32)> {
 
 fn twin(args: &mut Args<'_>) {
     let (logits, ids, options) = (args.take_f32("logits"), args.take("ids"), args.take("options"));
-    let &mut [greedy, top_k, top_p, widest, rate, penalty, recent, seed_low, seed_high, first, ..] = options else {
+    let &mut [greedy, top_k, top_p, widest, rate, penalty, recent, seed_low, seed_high, first, n_biases, ref biases @ ..] =
+        options
+    else {
         unreachable!("the options have {} words", Options::WORDS)
     };
     let [widest, rate] = [widest, rate].map(|bits| f64::from(f32::from_bits(bits)));
     let next = (args.step.pos + args.step.n_tokens) as usize;
+    for bias in biases.chunks_exact(2).take(n_biases as usize) {
+        if let Some(logit) = logits.get_mut(bias[0] as usize).filter(|logit| logit.is_finite()) {
+            *logit = (*logit + f32::from_bits(bias[1])).clamp(f32::MIN, f32::MAX);
+        }
+    }
     let mut seen = Vec::new();
     for id in ids[next - (recent as usize).min(next)..next].iter().map(|id| *id as usize) {
         if id < logits.len() && !seen.contains(&id) && logits[id].is_finite() {

@@ -13,7 +13,7 @@ use crate::graph::{
 /// `data: [n_rows, groups]`, `q: [tokens, groups, 4]`, `scales: [tokens]` to columns of `y: [tokens, out_stride]`.
 pub static TERNARY_MATMUL: Kernel = Kernel {
     name: "ternary_matmul",
-    wgsl: include_str!("../../shaders/ternary_matmul.wgsl"),
+    wgsl: wgsl!("ternary_matmul"),
     bindings: &[
         BindingDecl::read("data", Elem::U32x4),
         BindingDecl::read("q", Elem::U32x4),

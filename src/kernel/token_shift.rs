@@ -11,7 +11,7 @@ use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Gri
 /// Columns of `proj: [tokens, stride]` and `shift_rows: [SHIFT_SLOTS, 2, width]` to `y: [tokens, width]`.
 pub static TOKEN_SHIFT: Kernel = Kernel {
     name: "token_shift",
-    wgsl: include_str!("../../shaders/token_shift.wgsl"),
+    wgsl: wgsl!("token_shift"),
     bindings: &[
         BindingDecl::read("proj", Elem::F32),
         BindingDecl::write("shift_rows", Elem::F32),

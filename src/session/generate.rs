@@ -7,6 +7,7 @@
 use super::Model;
 use super::draw::check_in_flight;
 use super::sampler::{Sampler, SamplerOptions};
+use super::score::nll;
 use crate::text::TextStream;
 use crate::{Error, Result};
 
@@ -27,6 +28,8 @@ pub struct GenerateOptions {
     /// Tokens that a GPU draws between two reads, 1 to [`MAX_IN_FLIGHT`](super::draw::MAX_IN_FLIGHT); `None`: as many as pay. The
     /// text does not depend on it.
     pub in_flight: Option<usize>,
+    /// Each piece has the probabilities of its tokens. A GPU then hands over the logits of every token, and the host draws from them.
+    pub logprobs: bool,
 }
 
 impl GenerateOptions {
@@ -67,12 +70,14 @@ impl FinishReason {
 }
 
 /// What one step added.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Piece {
     /// Whole characters. Empty while bytes of a character or of a possible stop string are held back.
     pub text: String,
     /// The tokens of this step: one, or the several that came at once.
     pub ids: Vec<u32>,
+    /// ln of the probability of each, by the model's logits, before any of the sampler's options; none unless asked for.
+    pub logprobs: Vec<f32>,
 }
 
 /// A prompt, its continuation so far, and what is held back of its text.
@@ -130,6 +135,8 @@ impl Generation {
         let text = TextStream::new(&options.stop)?;
         model.tokenizer(ACTION)?;
         check_ids("prompt", &ids, model.vocab())?;
+        let biased: Vec<u32> = options.sampler.logit_bias.iter().map(|(id, _)| *id).collect();
+        check_ids("logit-bias", &biased, model.vocab())?;
         if ids.len() >= model.positions() {
             return Err(Error::ContextFull { needed: ids.len() + 1, available: model.positions() });
         }
@@ -149,7 +156,7 @@ impl Generation {
             self.check_turn(model)?;
             let end = self.n_fed + model.next_chunk(self.n_prompt - self.n_fed).await?;
             let ids = &self.ids[self.n_fed..end];
-            if end == self.n_prompt && model.draws_on_device() {
+            if end == self.n_prompt && model.draws_on_device() && !self.options.logprobs {
                 let n_ids = self.n_prompt.saturating_add(self.options.max_tokens);
                 self.turn = Some(model.draw(ids, &self.options.sampler, n_ids, self.options.in_flight)?);
             } else {
@@ -188,6 +195,9 @@ impl Generation {
             let (text, stop) = self.text.push(model.tokenizer(ACTION)?, id)?;
             piece.text += &text;
             piece.ids.push(id);
+            if self.options.logprobs {
+                piece.logprobs.push(-nll(self.logits.as_deref().unwrap_or_default(), id)? as f32);
+            }
             if let Some(ix) = stop {
                 model.end_draws();
                 self.finish = Some(FinishReason::Stop(self.options.stop[ix].clone()));

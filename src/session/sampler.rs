@@ -1,6 +1,6 @@
 //! Logits to a token.
 //!
-//! Order (llama.cpp's): repeat penalty → top-k → top-p → min-p → temperature → draw. Top-p and min-p therefore look at the
+//! Order (llama.cpp's): biases → repeat penalty → top-k → top-p → min-p → temperature → draw. Top-p and min-p therefore look at the
 //! distribution at temperature 1, and the temperature spreads only what they left. Candidates are ordered by logit descending, then
 //! by id ascending; the draw walks them in that order. Every filter keeps a prefix of the order, so only as much of it is sorted as
 //! the filters and the draw reach: O(V) and a small sort.
@@ -30,11 +30,22 @@ pub struct SamplerOptions {
     pub repeat_last_n: usize,
     /// Of the random numbers.
     pub seed: u64,
+    /// Ids, no two the same, and what is added to the logit of each, finite: [`MAX_BIASES`](sample::MAX_BIASES) at most.
+    pub logit_bias: Vec<(u32, f32)>,
 }
 
 impl Default for SamplerOptions {
     fn default() -> Self {
-        Self { temperature: 0.8, top_k: 40, top_p: 1.0, min_p: 0.05, repeat_penalty: None, repeat_last_n: 64, seed: 0 }
+        Self {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 1.0,
+            min_p: 0.05,
+            repeat_penalty: None,
+            repeat_last_n: 64,
+            seed: 0,
+            logit_bias: Vec::new(),
+        }
     }
 }
 
@@ -50,11 +61,23 @@ impl SamplerOptions {
         within("temperature", temperature, temperature.is_finite() && temperature >= 0.0, "a finite number ≥ 0")?;
         within("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "a number in (0, 1]")?;
         within("min-p", min_p, (0.0..=1.0).contains(&min_p), "a number in [0, 1]")?;
-        within("repeat-penalty", penalty, penalty.is_finite() && penalty > 0.0, "a finite number > 0")
+        within("repeat-penalty", penalty, penalty.is_finite() && penalty > 0.0, "a finite number > 0")?;
+        let mut ids: Vec<u32> = self.logit_bias.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::argument("logit-bias", "one bias for an id", format!("two for id {}", twice[0])));
+        }
+        if ids.len() > sample::MAX_BIASES {
+            return Err(Error::argument("logit-bias", format!("at most {} ids", sample::MAX_BIASES), ids.len()));
+        }
+        match self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
+            Some((id, bias)) => Err(Error::argument("logit-bias", "finite numbers", format!("{bias} for id {id}"))),
+            None => Ok(()),
+        }
     }
 
     /// The same for the device, where the token at position `first` is drawn with random number 0.
-    pub fn on_device(&self, first: usize) -> sample::Options {
+    pub fn on_device(&self, first: usize) -> sample::Options<'_> {
         let penalty = self.penalty();
         let recent = if penalty == 1.0 { 0 } else { self.repeat_last_n.try_into().unwrap_or(u32::MAX) };
         // Of 2^32; the least and the largest top-p below 1 stay apart from 0, which is off.
@@ -70,6 +93,7 @@ impl SamplerOptions {
             recent,
             seed: self.seed,
             first: first as u32,
+            biases: &self.logit_bias,
         }
     }
 
@@ -124,7 +148,7 @@ impl Sampler {
         Ok(self.draw(uniform))
     }
 
-    /// All tokens with their penalised logits.
+    /// All tokens with their biased and penalised logits.
     fn take_candidates(&mut self, logits: &[f32], history: &[u32]) -> Result<()> {
         if logits.is_empty() {
             return Err(Error::argument("logits", "at least one", "none"));
@@ -135,6 +159,11 @@ impl Sampler {
         self.candidates.clear();
         // Adding zero turns -0 into 0, which ranks equal.
         self.candidates.extend(logits.iter().zip(0u32..).map(|(&logit, id)| Candidate { logit: logit + 0.0, id }));
+        for &(id, bias) in &self.options.logit_bias {
+            if let Some(candidate) = self.candidates.get_mut(id as usize) {
+                candidate.logit = (candidate.logit + bias).clamp(f32::MIN, f32::MAX) + 0.0;
+            }
+        }
         let penalty = self.options.penalty();
         if penalty == 1.0 {
             return Ok(());

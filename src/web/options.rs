@@ -14,7 +14,8 @@ export interface LoadOptions {
 }
 export interface StartOptions {
   maxTokens: number; temperature?: number; topK?: number; topP?: number; minP?: number; repeatPenalty?: number; repeatLastN?: number;
-  seed: number; stop: readonly string[]; ignoreEos?: boolean; inFlight?: number;
+  seed: number; stop: readonly string[]; ignoreEos?: boolean; inFlight?: number; logprobs?: boolean;
+  biasedIds?: Uint32Array; biases?: Float32Array;
 }
 export interface BenchOptions { context?: number; n?: number; runs?: number; inFlight?: number; floor?: boolean; text?: string }
 "#;
@@ -66,6 +67,12 @@ extern "C" {
     fn ignore_eos(this: &StartOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter, js_name = inFlight)]
     fn in_flight(this: &StartOptions) -> Option<f64>;
+    #[wasm_bindgen(method, getter)]
+    fn logprobs(this: &StartOptions) -> Option<bool>;
+    #[wasm_bindgen(method, getter, js_name = biasedIds)]
+    fn biased_ids(this: &StartOptions) -> Option<Vec<u32>>;
+    #[wasm_bindgen(method, getter)]
+    fn biases(this: &StartOptions) -> Option<Vec<f32>>;
 
     /// Options of [`super::Engine::start_bench`].
     #[wasm_bindgen(typescript_type = "BenchOptions")]
@@ -138,6 +145,7 @@ impl StartOptions {
             repeat_penalty: self.repeat_penalty().map(|value| value as f32),
             repeat_last_n: count(self.repeat_last_n()).unwrap_or(default.repeat_last_n),
             seed: self.seed() as u64,
+            logit_bias: self.biased_ids().unwrap_or_default().into_iter().zip(self.biases().unwrap_or_default()).collect(),
         };
         GenerateOptions {
             max_tokens: self.max_tokens() as usize,
@@ -145,6 +153,7 @@ impl StartOptions {
             stop: self.stop(),
             ignore_eos: self.ignore_eos().unwrap_or_default(),
             in_flight: count(self.in_flight()),
+            logprobs: self.logprobs().unwrap_or_default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Ring 1: every shader matches its declaration and WebGPU's default limits. Needs no GPU: naga parses and validates each variant
 //! that a case records, and its alternatives on a device that has everything. With `KITFOX_DUMP_SHADERS=FOLDER` the preprocessed
 //! variants that browsers could be given are written there, for other compilers.
+#![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 use crate::common::toy::TOY;
 use kitfox::gpu::{Compiler, preprocess};
@@ -249,10 +250,15 @@ fn every_shader_file_is_registered_and_starts_with_a_comment() {
     };
     assert_eq!(stems("shaders"), all_kernels().map(|kernel| kernel.name.to_owned()).collect());
     assert_eq!(stems("shaders/shared"), SHARED.iter().map(|(name, _)| (*name).to_owned()).collect());
-    let texts = all_kernels().map(|kernel| (kernel.name, kernel.wgsl)).chain(SHARED.iter().copied());
-    for (name, text) in texts {
-        assert!(text.starts_with("// "), "{name}.wgsl does not open with a comment that says what it computes");
+    let shared = SHARED.iter().map(|(name, _)| format!("shared/{name}"));
+    for name in all_kernels().map(|kernel| kernel.name.to_owned()).chain(shared) {
+        assert!(file(&name).starts_with("// "), "{name}.wgsl does not open with a comment that says what it computes");
     }
+}
+
+/// A shader as it was written.
+fn file(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("shaders/{name}.wgsl"))).unwrap()
 }
 
 #[test]
@@ -260,8 +266,12 @@ fn names_are_unique_and_each_kernel_has_its_own_file() {
     let mut names = BTreeSet::new();
     for kernel in all_kernels() {
         assert!(names.insert(kernel.name), "{} is registered twice", kernel.name);
-        let file = |path: String| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-        assert_eq!(file(format!("shaders/{}.wgsl", kernel.name)), kernel.wgsl, "{} has another shader's text", kernel.name);
+    }
+    let shared = SHARED.iter().map(|(name, text)| (format!("shared/{name}"), *text));
+    for (name, text) in all_kernels().map(|kernel| (kernel.name.to_owned(), kernel.wgsl)).chain(shared) {
+        let file = file(&name);
+        let code = file.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code).trim());
+        assert!(code.eq(text.lines()), "{name} is not its file's text, line by line, without comments and indentation");
     }
 }
 

@@ -7,7 +7,7 @@ use kitfox::graph::{BufferId, GraphId, Program, Role, Step};
 use kitfox::kernel::sample::{self, Options, Sample};
 use kitfox::session::{DeviceChoice, LoadOptions, Model, Sampler, SamplerOptions};
 use pollster::block_on;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const ROWS: usize = 10_000;
@@ -55,6 +55,11 @@ impl Random {
     }
 }
 
+fn random_biases(random: &mut Random) -> Vec<(u32, f32)> {
+    let (n, first) = (random.pick(&[0, 0, 1, 7, 512]), random.below(8192));
+    (0..n).map(|ix| (((first + 16 * ix) % 8192) as u32, random.pick(&[-100.0, -1.5, 0.0, 2.25, 8.0]))).collect()
+}
+
 fn random_options(random: &mut Random) -> SamplerOptions {
     SamplerOptions {
         temperature: random.pick(&[0.0, 0.3, 0.8, 1.0, 1.0, 1.5, 4.0, 50.0]),
@@ -64,6 +69,7 @@ fn random_options(random: &mut Random) -> SamplerOptions {
         repeat_penalty: random.pick(&[None, Some(1.0), Some(1.3), Some(0.7)]),
         repeat_last_n: random.pick(&[64, 64, 0, 1, 5, 1000, usize::MAX]),
         seed: (random.below(1 << 30) as u64) << 31 | random.below(1 << 30) as u64,
+        logit_bias: random_biases(random),
     }
 }
 
@@ -71,10 +77,15 @@ fn random_options(random: &mut Random) -> SamplerOptions {
 fn near(options: &SamplerOptions, logits: &[f32], history: &[u32], uniform: f64) -> BTreeSet<u32> {
     let recent: BTreeSet<_> = history.iter().rev().take(options.repeat_last_n).copied().collect();
     let penalty = options.penalty();
-    let logit = |(ix, &logit): (usize, &f32)| match recent.contains(&(ix as u32)) {
-        true if logit > 0.0 => (ix as u32, f64::from(logit / penalty)),
-        true => (ix as u32, f64::from(logit * penalty)),
-        false => (ix as u32, f64::from(logit)),
+    let biases: BTreeMap<u32, f32> = options.logit_bias.iter().copied().collect();
+    let logit = |(ix, &logit): (usize, &f32)| {
+        let id = ix as u32;
+        let logit = logit + biases.get(&id).unwrap_or(&0.0);
+        match recent.contains(&id) {
+            true if logit > 0.0 => (id, f64::from(logit / penalty)),
+            true => (id, f64::from(logit * penalty)),
+            false => (id, f64::from(logit)),
+        }
     };
     let mut ranked: Vec<_> = logits.iter().enumerate().map(logit).collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

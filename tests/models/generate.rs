@@ -4,7 +4,7 @@
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
 use kitfox::Error;
-use kitfox::session::{DeviceChoice, FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions};
+use kitfox::session::{DeviceChoice, FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions, Scoring};
 use pollster::block_on;
 use std::path::Path;
 
@@ -130,6 +130,42 @@ fn a_generation_of_the_same_length_is_another_one_too() {
         let error = block_on(first.next(&mut model)).unwrap_err();
         assert!(matches!(&error, Error::Argument { got, .. } if got.contains("another generation")), "{error}");
     }
+}
+
+/// As a scoring of the whole gives them, whatever the sampler's options, and without a change of the text.
+#[test]
+fn pieces_carry_the_models_own_probabilities() {
+    let mut model = model("logprobs", 16);
+    let (_, ids, _) = run(&mut model, "hello a", options(4));
+    let asked = GenerateOptions { logprobs: true, ..options(4) };
+    let mut generation = Generation::new(&model, "hello a", asked).unwrap();
+    let mut logprobs = Vec::new();
+    while let Some(piece) = block_on(generation.next(&mut model)).unwrap() {
+        assert_eq!(piece.logprobs.len(), piece.ids.len());
+        logprobs.extend(piece.logprobs);
+    }
+    assert_eq!(generation.generated_ids(), ids);
+    let mut scoring = Scoring::new(&model, &[&generation.prompt_ids()[1..], &ids].concat()).unwrap();
+    while block_on(scoring.read(&mut model)).map(|(done, total)| done < total).unwrap() {}
+    let scored = &scoring.logprobs()[generation.prompt_ids().len() - 1..];
+    for (got, want) in logprobs.iter().zip(scored) {
+        assert!((got - want).abs() < 1e-4, "{got} {want}");
+    }
+    assert_eq!(logprobs.len(), 30);
+}
+
+#[test]
+fn a_bias_makes_and_unmakes_a_token() {
+    let mut model = model("bias", 16);
+    let greedy = |logit_bias: Vec<(u32, f32)>| {
+        let sampler = SamplerOptions { temperature: 0.0, logit_bias, ..SamplerOptions::default() };
+        GenerateOptions { max_tokens: 6, sampler, ignore_eos: true, ..GenerateOptions::default() }
+    };
+    assert_eq!(run(&mut model, "hello", greedy(vec![(9, 1e6)])).1, [9; 6]);
+    let (_, plain, _) = run(&mut model, "hello", greedy(Vec::new()));
+    assert!(!run(&mut model, "hello", greedy(vec![(plain[0], -1e6)])).1.contains(&plain[0]));
+    let beyond = Generation::new(&model, "hello", greedy(vec![(1, 1.0), (model.vocab() as u32, 1.0)])).err();
+    assert!(matches!(&beyond, Some(Error::Argument { option, .. }) if option == "logit-bias"), "{beyond:?}");
 }
 
 #[test]

@@ -59,7 +59,8 @@ fn any_number_in_flight_gives_the_ids_of_one_at_a_time_and_of_the_hosts_sampler(
         assert_eq!(model.dispatches_per_token(), 6 * model.config().n_layers + 2, "the draw included");
         let prompt: Vec<u32> = (1..30).collect();
         let greedy = SamplerOptions { temperature: 0.0, repeat_penalty: Some(1.2), ..SamplerOptions::default() };
-        for options in [warm(1), SamplerOptions::default(), greedy] {
+        let logit_bias = (0..20).map(|ix| (3 * ix, ix as f32 / 4.0 - 3.0)).collect();
+        for options in [warm(1), SamplerOptions::default(), greedy, SamplerOptions { logit_bias, ..warm(2) }] {
             let want = sampled(&mut model, &prompt, &options, 150);
             for in_flight in [Some(1), Some(2), Some(7), Some(8), Some(16), None] {
                 assert_eq!(drawn(&mut model, &prompt, &options, 150, in_flight), want, "{case} {options:?} {in_flight:?}");
@@ -188,6 +189,7 @@ fn the_demo_models_text_does_not_depend_on_the_number_in_flight() {
         assert_eq!(run(&mut model, prompt, options(in_flight, &[])), whole, "{in_flight:?}");
         assert_eq!(run(&mut model, prompt, options(in_flight, &[&stop])), stopped, "{in_flight:?}");
     }
+    assert_eq!(run(&mut model, prompt, GenerateOptions { logprobs: true, ..options(None, &[&stop]) }), stopped, "by the host");
     // The host's sampler on the CPU's logits: as close as the logits are, so a text that is the same for a while.
     let cpu = run(&mut demo(DeviceChoice::Cpu), prompt, options(Some(8), &[]));
     let same = cpu.1.iter().zip(&whole.1).take_while(|(a, b)| a == b).count();
@@ -214,6 +216,7 @@ fn every_way_to_end_is_the_same_for_any_number_in_flight() {
             stop: if seed % 2 == 0 { vec!["e".to_owned(), "<pl".to_owned()] } else { Vec::new() },
             ignore_eos: false,
             in_flight,
+            logprobs: false,
         };
         let want = run(&mut model, "hello a", options(Some(1)));
         reasons.insert(want.2.word());

@@ -11,6 +11,11 @@ fn plain() -> SamplerOptions {
     SamplerOptions { temperature: 1.0, top_k: 0, min_p: 0.0, repeat_penalty: Some(1.0), ..SamplerOptions::default() }
 }
 
+/// For, against, of a recent id, and of one beyond the logits.
+fn biases() -> Vec<(u32, f32)> {
+    vec![(5, 3.0), (250, -2.5), (7, 1.5), (299, 40.0 / 9.0), (100_000, 50.0)]
+}
+
 /// How often each id comes in `n` draws from the same logits.
 fn counts(options: &SamplerOptions, logits: &[f32], history: &[u32], n: usize) -> BTreeMap<u32, usize> {
     let mut sampler = Sampler::new(options.clone()).unwrap();
@@ -25,10 +30,14 @@ fn counts(options: &SamplerOptions, logits: &[f32], history: &[u32], n: usize) -
 fn reference(options: &SamplerOptions, logits: &[f32], history: &[u32]) -> Vec<(u32, f64)> {
     let recent: BTreeSet<_> = history.iter().rev().take(options.repeat_last_n).copied().collect();
     let penalty = options.penalty();
-    let penalised = |(ix, &logit): (usize, &f32)| match recent.contains(&(ix as u32)) {
-        true if logit > 0.0 => (ix as u32, f64::from(logit / penalty)),
-        true => (ix as u32, f64::from(logit * penalty)),
-        false => (ix as u32, f64::from(logit)),
+    let penalised = |(ix, logit): (usize, &f32)| {
+        let id = ix as u32;
+        let logit = options.logit_bias.iter().filter(|(biased, _)| *biased == id).fold(*logit, |logit, (_, bias)| logit + bias);
+        match recent.contains(&id) {
+            true if logit > 0.0 => (id, f64::from(logit / penalty)),
+            true => (id, f64::from(logit * penalty)),
+            false => (id, f64::from(logit)),
+        }
     };
     let mut ranked: Vec<_> = logits.iter().enumerate().map(penalised).collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -102,6 +111,11 @@ fn each_filter_alone_and_all_together_draw_their_distribution() {
         ("penalty 0.5", SamplerOptions { repeat_penalty: Some(0.5), ..base.clone() }),
         ("penalty of the last two", SamplerOptions { repeat_penalty: Some(3.0), repeat_last_n: 2, ..base.clone() }),
         ("defaults", SamplerOptions { seed: 5, ..SamplerOptions::default() }),
+        ("biases", SamplerOptions { logit_bias: biases(), ..base.clone() }),
+        (
+            "biases, then the penalty",
+            SamplerOptions { logit_bias: biases(), repeat_penalty: Some(2.0), top_k: 20, ..base.clone() },
+        ),
         ("all", SamplerOptions { temperature: 1.5, top_k: 50, top_p: 0.9, min_p: 0.1, repeat_penalty: Some(1.3), ..base }),
     ];
     for (name, options) in cases {
@@ -171,6 +185,18 @@ fn a_large_vocabulary_without_filters_is_drawn_without_sorting_it_all() {
 }
 
 #[test]
+fn a_bias_stays_within_the_numbers() {
+    let biased = |logit_bias: &[(u32, f32)], logits: &[f32]| {
+        let options = SamplerOptions { temperature: 0.0, logit_bias: logit_bias.to_vec(), ..plain() };
+        Sampler::new(options).unwrap().sample(logits, &[]).unwrap()
+    };
+    assert_eq!(biased(&[(2, 0.5)], &[1.0, 0.9, 0.8]), 2);
+    assert_eq!(biased(&[(0, f32::MIN)], &[1.0, 0.9, 0.8]), 1);
+    assert_eq!(biased(&[(0, f32::MIN), (1, f32::MIN)], &[f32::MIN, f32::MIN, f32::MIN]), 0, "no infinity, and equal ones by id");
+    assert_eq!(biased(&[(1, f32::MAX)], &[f32::MAX, f32::MAX]), 0);
+}
+
+#[test]
 fn logits_that_are_no_numbers_are_an_error() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let error = Sampler::new(plain()).unwrap().sample(&[0.0, bad, 1.0], &[]).unwrap_err();
@@ -194,6 +220,10 @@ fn options_out_of_range_are_argument_errors_that_name_them() {
         ("repeat-penalty", SamplerOptions { repeat_penalty: Some(0.0), ..plain() }),
         ("repeat-penalty", SamplerOptions { repeat_penalty: Some(f32::INFINITY), ..plain() }),
         ("repeat-penalty", SamplerOptions { repeat_penalty: Some(nan), ..plain() }),
+        ("logit-bias", SamplerOptions { logit_bias: vec![(1, nan)], ..plain() }),
+        ("logit-bias", SamplerOptions { logit_bias: vec![(1, 2.0), (2, f32::NEG_INFINITY)], ..plain() }),
+        ("logit-bias", SamplerOptions { logit_bias: vec![(1, 2.0), (2, 1.0), (1, 2.0)], ..plain() }),
+        ("logit-bias", SamplerOptions { logit_bias: (0..513).map(|id| (id, 1.0)).collect(), ..plain() }),
     ];
     for (name, options) in cases {
         match Sampler::new(options.clone()) {

@@ -34,7 +34,7 @@ fn bad_usage_is_exit_code_2() {
     let model = model(&folder, true);
     let out = text(&folder.join("out"));
     let generate = |more: &[&'static str]| [&["generate", "-m", model.as_str(), "--device", "cpu"], more].concat();
-    let cases: [(&[&str], Vec<&str>); 21] = [
+    let cases: [(&[&str], Vec<&str>); 26] = [
         (&["dance"], vec!["dance"]),
         (&["--prompt"], generate(&[])),
         (&["prompt", "empty"], generate(&["-p", ""])),
@@ -45,6 +45,11 @@ fn bad_usage_is_exit_code_2() {
         (&["min-p", "2"], generate(&["-p", "a", "--min-p", "2"])),
         (&["repeat-penalty", "0"], generate(&["-p", "a", "--repeat-penalty", "0"])),
         (&["stop", "empty"], generate(&["-p", "a", "--stop", ""])),
+        (&["logit-bias", "NaN"], generate(&["-p", "a", "--logit-bias", "5=nan"])),
+        (&["logit-bias", "two", "5"], generate(&["-p", "a", "--logit-bias", "5=1", "--logit-bias", "5=2"])),
+        (&["logit-bias", "264", "id 1000"], generate(&["-p", "a", "--logit-bias", "1000=1"])),
+        (&["--logit-bias", "a token id"], generate(&["-p", "a", "--logit-bias", "fox=1"])),
+        (&["--json"], generate(&["-p", "a", "--logprobs"])),
         (&["-5"], generate(&["-p", "a", "-n", "-5"])),
         (&["context"], generate(&["-p", "a", "-c", "0"])),
         (&["context", "129", "64"], generate(&["-p", "a", "-c", "64", "--overflow", "slide"])),
@@ -297,6 +302,12 @@ fn generation_streams_the_continuation_and_the_json_says_the_same() {
         "--json",
     ]);
     assert_ne!(other["ids"], summary["ids"]);
+    let likely = json_of(&[&base[..], &["--json", "--logprobs"]].concat());
+    assert_eq!(likely["ids"], summary["ids"]);
+    let logprobs = likely["logprobs"].as_array().unwrap();
+    assert!(logprobs.len() == 20 && logprobs.iter().all(|logprob| logprob.as_f64().unwrap() < 0.0), "{logprobs:?}");
+    let biased = json_of(&[&base[..], &["--json", "--logit-bias", "9=1e9", "--logit-bias", "8=-2"]].concat());
+    assert_eq!(biased["ids"], serde_json::json!(vec![9; 20]));
     // A stop string taken from the text itself ends it there.
     let stop: String = whole.chars().skip(4).take(3).filter(|c| *c != '\u{fffd}').collect();
     let cut = json_of(&[&base[..], &["--json", "--stop", &stop]].concat());

@@ -64,7 +64,8 @@ class Speller {
       }
       const text = this.prompt[this.said % this.prompt.length];
       this.said += 1;
-      return { text, ids: [this.said], ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
+      const likely = this.options.logprobs ? { logprobs: Float32Array.of(-this.said) } : {};
+      return { text, ids: [this.said], ...likely, ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
     });
   }
 }
@@ -154,6 +155,15 @@ test('a seed is made up when none is given, and told', async () => {
   assert.ok(seeds.size > 1);
 });
 
+test('pieces have the probabilities of their tokens, if they were asked for', async () => {
+  const fox = await Kitfox.load('m');
+  const pieces = [];
+  for await (const { ids, logprobs } of fox.generate('ab', { maxTokens: 2, logprobs: true })) pieces.push([ids, logprobs]);
+  assert.deepEqual(pieces, [[[1], [-1]], [[2], [-2]]]);
+  const { value } = await fox.generate('ab', { maxTokens: 1 }).next();
+  assert.equal(value.logprobs, undefined);
+});
+
 test('options that were not given are not sent: the engine has its own defaults', async () => {
   const fox = await Kitfox.load('m');
   await collect(fox.generate('a', { maxTokens: 1, seed: 1, temperature: undefined }));
@@ -161,6 +171,11 @@ test('options that were not given are not sent: the engine has its own defaults'
   const more = { topK: 3, repeatPenalty: 1, repeatLastN: 8, ignoreEos: true, inFlight: 4 };
   await collect(fox.generate('a', { maxTokens: 1, seed: 1, stop: 'x', ...more }));
   assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: ['x'], ...more });
+  for (const logitBias of [{ 7: -1.5, 3: 2 }, new Map([[3, 2], [7, -1.5]])]) {
+    await collect(fox.generate('a', { maxTokens: 1, seed: 1, logitBias }));
+    const biased = { biasedIds: Uint32Array.of(3, 7), biases: Float32Array.of(2, -1.5) };
+    assert.deepEqual(made[0].engine.options, { maxTokens: 1, seed: 1, stop: [], ...biased });
+  }
 
   const load = { chunk: 32, prune: 1e-4, overflow: 'slide', baseline: true, context: 512, device: 'gpu' };
   await Kitfox.load('m', { ...load, kv: undefined, signal: new AbortController().signal, onProgress() {}, workerUrl: 'w.js' });

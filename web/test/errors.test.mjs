@@ -1,13 +1,19 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import test from 'node:test';
-import { ENGINE_CODES, KitfoxError, aborted, toWire } from '../dist/errors.js';
+import { ENGINE_CODES, KitfoxError, WEB_CODES, aborted, toWire } from '../dist/errors.js';
 
 test('the codes are those of the engine, in its order', async () => {
   const source = await readFile(new URL('../../src/error.rs', import.meta.url), 'utf8');
   const codes = [...source.matchAll(/^\s*Self::\w+.*=> "([a-z-]+)",$/gm)].map(([, code]) => code);
   assert.ok(codes.length > 5, 'no codes found in src/error.rs');
   assert.deepEqual([...ENGINE_CODES], codes);
+});
+
+test('the README says what each code means', async () => {
+  const readme = await readFile(new URL('../README.md', import.meta.url), 'utf8');
+  const told = [...readme.matchAll(/^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|/gm)].flatMap(([, codes]) => codes.replaceAll('`', '').split(', '));
+  assert.deepEqual(told.sort(), [...ENGINE_CODES, ...WEB_CODES].sort());
 });
 
 test('an error with a code keeps it, anything else is a crash', () => {

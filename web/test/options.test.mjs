@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import test from 'node:test';
 import { checkBench } from '../dist/bench.js';
-import { MOST_CHUNK, MOST_IN_FLIGHT, checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
+import { MOST_BIASES, MOST_CHUNK, MOST_IN_FLIGHT, checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
 
 const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
 
@@ -22,6 +22,7 @@ test('good options pass', () => {
   checkGenerate('a', { maxTokens: 1, temperature: 0, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, seed: 0, stop: 'x', onPrefill() {} });
   checkLogits([0, 5, 2 ** 32 - 1], { decode: true });
   checkLogits(Uint32Array.of(1), {});
+  for (const logitBias of [{}, { 5: -100, 0: 2.5 }, new Map([[7, 0]])]) checkGenerate('a', { logitBias, logprobs: true });
   checkGenerate('a', { stop: [], seed: Number.MAX_SAFE_INTEGER, minP: 1, topP: 1e-6, temperature: undefined });
 });
 
@@ -65,6 +66,8 @@ test('bad generate options are refused by name', () => {
     repeatLastN: [-1, 0.5],
     ignoreEos: [1, 'no'],
     inFlight: [0, 17, 2.5, '8'],
+    logitBias: [null, [1], 5, { a: 1 }, { '': 1 }, { '-1': 1 }, { 1.5: 1 }, { 1: NaN }, { 1: 1e39 }, { 1: '2' }, new Map([['1', 2]]), Uint8Array.of(1)],
+    logprobs: [1, 'yes'],
   };
   for (const [name, values] of Object.entries(bad)) {
     for (const value of values) refuses(() => checkGenerate('a', { [name]: value }), new RegExp(`generate: ${name}: expected`));
@@ -82,11 +85,12 @@ test('bad bench options are refused by name', () => {
 
 test('ranges are those of the engine', async () => {
   const constant = async (file, name) => {
-    const source = await readFile(new URL(`../../src/session/${file}`, import.meta.url), 'utf8');
+    const source = await readFile(new URL(`../../src/${file}`, import.meta.url), 'utf8');
     return Number(new RegExp(`const ${name}: usize = (\\d+);`).exec(source)?.[1]);
   };
-  assert.equal(MOST_CHUNK, await constant('memory.rs', 'MAX_CHUNK'));
-  assert.equal(MOST_IN_FLIGHT, await constant('draw.rs', 'MAX_IN_FLIGHT'));
+  assert.equal(MOST_CHUNK, await constant('session/memory.rs', 'MAX_CHUNK'));
+  assert.equal(MOST_IN_FLIGHT, await constant('session/draw.rs', 'MAX_IN_FLIGHT'));
+  assert.equal(MOST_BIASES, await constant('kernel/sample.rs', 'MAX_BIASES'));
 });
 
 test('what is no token id is refused by name', () => {

@@ -8,7 +8,7 @@ use crate::kernel::layout::{self, WeightType};
 /// A row of the embedding: see [`crate::kernel::embed`].
 const TOLERANCE: Tolerance = Tolerance { nmse: 0.0, max_abs: 0.0 };
 
-const PLAIN: Options = Options {
+const PLAIN: Options<'static> = Options {
     greedy: false,
     top_k: 0,
     top_p: 0,
@@ -18,7 +18,12 @@ const PLAIN: Options = Options {
     recent: 0,
     seed: 0x0123_4567_89ab_cdef,
     first: 2,
+    biases: &[],
 };
+
+/// For better and for worse; of a recent id, and of one that the vocabulary has not.
+const BIASES: &[(u32, f32)] =
+    &[(3, 4.5), (0, -2.0), (1, f32::MAX), (2, f32::MIN), (4, 0.0), (650, 9.0), (699, 8.5), (u32::MAX, 5.0)];
 
 /// How the logits lie.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +65,13 @@ pub(super) fn cases() -> Vec<Case> {
     let usual = Options { top_k: 40, widest: 2.9957323, rate: 1.25, penalty: 1.1, recent: 64, ..PLAIN };
     all.push(("usual", Wide, 199, usual, None));
     all.push(("usual, all recent", Wide, 5000, Options { recent: u32::MAX, ..usual }, None));
+    for options in [PLAIN, Options { greedy: true, ..PLAIN }, Options { top_p: half, ..penalised }, usual] {
+        let milder = &BIASES[4..];
+        for (logits, vocab) in [(Wide, 5), (Wide, 700), (Flat, 5000), (Extreme, 700), (Bad(f32::NAN), 1000)] {
+            all.push(("biased", logits, vocab, Options { biases: BIASES, ..options }, None));
+            all.push(("slightly biased", logits, vocab, Options { biases: milder, ..options }, None));
+        }
+    }
     all.push(("extreme", Extreme, 3000, Options { top_p: half, penalty: f32::MAX, recent: 6, ..PLAIN }, None));
     all.push(("all that came before", Wide, 5, Options { penalty: 2.0, recent: u32::MAX, ..PLAIN }, None));
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -90,7 +102,7 @@ fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
     }
 }
 
-fn case(ix: usize, name: &str, logits: Logits, vocab: usize, options: Options, ty: Option<WeightType>) -> Case {
+fn case(ix: usize, name: &str, logits: Logits, vocab: usize, options: Options<'_>, ty: Option<WeightType>) -> Case {
     let (k, pos) = (256, if name.starts_with("usual") { 700 } else { 6 + ix });
     let mut program = Program::default();
     let mut contents = Vec::new();
@@ -114,7 +126,7 @@ fn case(ix: usize, name: &str, logits: Logits, vocab: usize, options: Options, t
         let kinds = if name.starts_with("usual") { 97 } else { 3 };
         (0..pos as u32 + 1).map(|ix| if ix % 5 == 4 { u32::MAX } else { ix * 7 % kinds }).collect()
     }));
-    contents.push((buffers.options, options.words().to_vec()));
+    contents.push((buffers.options, options.words()));
     let mut expect = vec![Expect { buffer: buffers.ids, compare: Compare::Exact }];
     if let (Some((_, x)), false) = (gather, matches!(logits, Logits::Bad(_))) {
         expect.push(Expect { buffer: x, compare: Compare::F32(TOLERANCE) });
