@@ -1,4 +1,4 @@
-//! x[t] = E[ids[pos + t]]: the rows of the embedding matrix for this replay's tokens, dequantized.
+//! `x[t] = E[ids[pos + t]]`: the rows of the embedding matrix for this replay's tokens, dequantized.
 //!
 //! A matrix over 128 MiB comes in parts, a dispatch each; an id outside the part at hand leaves its row of x alone. The host
 //! refuses ids outside the vocabulary before they get here.

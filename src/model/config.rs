@@ -61,7 +61,7 @@ pub struct Config {
     pub qkv_bias: bool,
     /// RMSNorm on q and k, per head.
     pub qk_norm: bool,
-    /// One weight [h] for all heads instead of [d].
+    /// One weight `[h]` for all heads instead of `[d]`.
     pub qk_norm_shared: bool,
     /// Base of the rotary positions of q and k, where there are any.
     pub rope_base: Option<f64>,

@@ -45,11 +45,11 @@ pub struct Fox {
     page_table: BufferId,
     /// The rotary table, then norms and biases (and τ) of every layer.
     vectors: BufferId,
-    /// Token ids by position, [context] u32: written by the host, or by the device when it draws them.
+    /// Token ids by position, `[context]` u32: written by the host, or by the device when it draws them.
     pub ids: BufferId,
     /// What drawing on the device needs.
     pub draw: Draw,
-    /// Logits after the last token of a replay, [V] f32.
+    /// Logits after the last token of a replay, `[V]` f32.
     pub logits: BufferId,
     /// Logits after every token of a replay, [chunk, V] f32, when scores were asked for.
     pub scores: Option<BufferId>,

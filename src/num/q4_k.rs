@@ -5,7 +5,7 @@
 //! nibble and of group 2r + 1 in its high nibble. Groups 0 to 3 have s in the low six bits of byte g and m in those of byte g + 4;
 //! groups 4 to 7 have the low nibbles of s and m in byte g + 4, their upper two bits atop bytes g − 4 and g.
 //!
-//! ggml's quantizer minimizes a weighted error; this one the plain squared error ([`super::fit`]). Every reader takes both.
+//! ggml's quantizer minimizes a weighted error; this one the plain squared error (`super::fit`). Every reader takes both.
 
 use super::fit::{error, integers, scale_and_min, to_f16};
 use half::f16;

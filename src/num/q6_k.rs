@@ -5,7 +5,7 @@
 //! of pairs; value v of a half, in run r = v / 32 at place j = v mod 32, has its nibble in byte 32·(r mod 2) + j, the low one for
 //! r < 2, and its pair in byte j at bit 2r.
 //!
-//! ggml's quantizer minimizes a weighted error; this one the plain squared error ([`super::fit`]). Every reader takes both.
+//! ggml's quantizer minimizes a weighted error; this one the plain squared error (`super::fit`). Every reader takes both.
 
 use super::fit::{error, integers, scale, to_f16};
 use half::f16;

@@ -177,7 +177,7 @@ impl Model {
         self.sequence
     }
 
-    /// Reads up to [`Model::max_chunk`] tokens; with `want_logits`, gives the logits [V] after the last. Without, at most two replays
+    /// Reads up to [`Model::max_chunk`] tokens; with `want_logits`, gives the logits `[V]` after the last. Without, at most two replays
     /// are left under way.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl Model {
         Ok(logits)
     }
 
-    /// Reads one token and gives the logits [V] after it.
+    /// Reads one token and gives the logits `[V]` after it.
     ///
     /// # Errors
     /// As [`Model::prefill`].

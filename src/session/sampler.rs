@@ -133,7 +133,7 @@ impl Sampler {
         Ok(Self { options, candidates: Vec::new(), recent: Vec::new(), n_drawn: 0 })
     }
 
-    /// The next token. `logits`: [V]; `history`: the tokens so far, prompt included.
+    /// The next token. `logits`: `[V]`; `history`: the tokens so far, prompt included.
     ///
     /// # Errors
     /// [`Error::NotFinite`] when a logit is NaN or an infinity.

@@ -4,7 +4,7 @@ use super::Model;
 use super::generate::check_ids;
 use crate::error::{Error, Result};
 
-/// -log softmax(row)\[target\] in nats, summed in f64. `row`: [V], the logits after a token; `target` < V.
+/// `-log softmax(row)[target]` in nats, summed in f64. `row`: `[V]`, the logits after a token; `target` < V.
 ///
 /// # Errors
 /// [`Error::NotFinite`] for a logit that is no finite number.

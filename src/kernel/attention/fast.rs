@@ -1,5 +1,5 @@
 //! Attention on the CPU device: heads, tiles of queries and splits in parallel, in the widest vectors of the CPU (see
-//! [`crate::kernel::dot`]).
+//! `crate::kernel::dot`).
 //!
 //! Same mathematics as the twins in f32, page by page with an online softmax. Weights stop at e^−60 = 9e-27: beside the weight 1
 //! of the running maximum a whole context of them is far below the last bit of Σ p, and products of smaller ones would be
