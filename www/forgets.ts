@@ -3,7 +3,7 @@
  * read once a text.
  */
 
-import { KitfoxError, effectiveContext, type Gates, type Kitfox, type KitfoxErrorCode } from 'kitfox';
+import { KitfoxError, effectiveContext, type Gates, type Kitfox, type KitfoxErrorCode, type PrefillProgress } from 'kitfox';
 import { element, sentence, tell } from './elements.js';
 import { HeadMap } from './heads.js';
 import { count, forgetsNothing, leftBehind, nameOf, nameOfToken, percent, rowOf, type Sight } from './sight.js';
@@ -12,6 +12,8 @@ import { Turns } from './turns.js';
 
 const dialog = element('forgets', HTMLDialogElement);
 const reading = element('forgets-reading', HTMLDivElement);
+const progress = element('forgets-progress', HTMLProgressElement);
+const progressLabel = element('forgets-progress-label', HTMLLabelElement);
 const problem = element('forgets-problem', HTMLParagraphElement);
 const view = element('forgets-view', HTMLDivElement);
 const place = element('tokens', HTMLDivElement);
@@ -54,8 +56,10 @@ export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErro
   shown = undefined;
   view.hidden = true;
   reading.hidden = false;
+  progress.removeAttribute('value');
+  progressLabel.textContent = 'Reading the text …';
   try {
-    const gates = await fox.gates(text, { signal: mine.signal });
+    const gates = await fox.gates(text, { signal: mine.signal, onProgress: showProgress });
     if (mine.signal.aborted) return undefined;
     if (forgetsNothing(gates)) tell(problem, ungated(gates));
     else await show(gates, mine.signal);
@@ -68,6 +72,12 @@ export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErro
   } finally {
     if (ends === mine) reading.hidden = true;
   }
+}
+
+function showProgress({ done, total }: PrefillProgress): void {
+  progress.max = total;
+  progress.value = done;
+  progressLabel.textContent = `Reading the text: ${done.toLocaleString('en')} of ${total.toLocaleString('en')} tokens …`;
 }
 
 function ungated({ window, ids }: Gates): string {

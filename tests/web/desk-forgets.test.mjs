@@ -67,6 +67,7 @@ test('by keys from token to token, for the model, a layer and a head, the text i
   const last = gates.ids.length - 1;
   assert.equal(await page.$eval('#tokens', ({ textContent }) => textContent), TEXT);
   assert.equal(await page.evaluate(() => document.activeElement.id), 'tokens');
+  assert.deepEqual(await page.$eval('#forgets-progress', ({ value, max }) => [value, max]), [last + 1, last + 1], 'how much was read is told');
   assert.deepEqual(await shades(page, last, 'the whole model'), shown(meanForgetting(gates, last)));
   const sum = meanForgetting(gates, last).reduce((all, part) => all + part, 0);
   assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At “and”, token ${last + 1} of ${last + 1}, the whole model still sees as much as ${sum < 9.95 ? sum.toFixed(1) : Math.round(sum)} tokens\\.$`));
