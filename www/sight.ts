@@ -42,7 +42,8 @@ export function percent(part: number): string {
 
 /** A number of tokens as people read it. */
 export function count(tokens: number): string {
-  return tokens < 9.95 ? tokens.toFixed(1) : Math.round(tokens).toLocaleString('en');
+  const whole = Math.round(tokens);
+  return tokens < 9.95 ? tokens.toFixed(1) : whole < 10_000 ? String(whole) : whole.toLocaleString('en');
 }
 
 /** Whose sight it is, in words. */

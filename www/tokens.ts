@@ -180,7 +180,7 @@ function made(token: string): HTMLElement {
   const span = document.createElement('span');
   span.textContent = token;
   // What has no letters has a sign, to be pointed at.
-  if (token === '') span.dataset['sign'] = '⊢';
+  if (token === '') span.dataset['sign'] = '·';
   else if (token.startsWith('\n')) span.dataset['sign'] = '¶';
   return span;
 }
