@@ -105,6 +105,7 @@ async function gates(engine: Engine, { call, text, ids }: Asked<'gates'>, { step
     const part = rows.length / (begun.layers * begun.heads);
     for (let head = 0; head * part < rows.length; head += 1) logF.set(rows.subarray(head * part, (head + 1) * part), head * n + first);
     first += part;
+    say({ type: 'measured', call, done: first, total: n });
   }
   say({ type: 'gates', call, gates: { ...begun, logF }, info: info() }, [logF.buffer]);
 }

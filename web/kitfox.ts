@@ -186,7 +186,10 @@ export class Kitfox {
   async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
     checkGates(of, options);
     const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
-    const take = (message: CallMessage): Gates | undefined => (message.type === 'gates' ? message.gates : undefined);
+    const take = (message: CallMessage): Gates | undefined => {
+      if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
+      return message.type === 'gates' ? message.gates : undefined;
+    };
     return this.#connection.ask({ type: 'gates', ...asked }, take, options.signal);
   }
 

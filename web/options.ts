@@ -103,6 +103,8 @@ export interface LogitsOptions {
 export interface GatesOptions {
   /** Ends the call. */
   signal?: AbortSignal;
+  /** Called after each chunk of the text with the tokens read. */
+  onProgress?: (progress: PrefillProgress) => void;
 }
 
 /** Why an answer ended: `maxTokens` reached, end-of-text token, a stop text, the context full, or the caller's wish. */
@@ -225,7 +227,7 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
 };
 
 const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
-const GATES: Record<keyof GatesOptions, Check> = { signal };
+const GATES: Record<keyof GatesOptions, Check> = { signal, onProgress: callback };
 
 const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;

@@ -72,7 +72,7 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, one of gates `gates`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, one of gates `measured` and `gates`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
   | ({ type: 'progress' } & LoadProgress)

@@ -7,6 +7,7 @@
 import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
 import { Draft } from './draft.js';
 import { element, megabytes, sentence, tell } from './elements.js';
+import { openForgets } from './forgets.js';
 import { startOffline } from './offline.js';
 import { Paper } from './paper.js';
 import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
@@ -24,6 +25,7 @@ const undo = button('undo');
 const redo = button('redo');
 const mark = button('mark');
 const clear = button('clear');
+const look = button('look');
 const stats = element('stats', HTMLSpanElement);
 const memory = element('memory', HTMLSpanElement);
 const notice = element('notice', HTMLParagraphElement);
@@ -73,6 +75,7 @@ function start(): void {
     prompt.focus();
   });
   mark.addEventListener('click', () => void markHere());
+  look.addEventListener('click', () => void lookBack());
   document.addEventListener('keydown', onKey);
   const tellNetwork = (): boolean => (offline.hidden = navigator.onLine);
   addEventListener('online', tellNetwork);
@@ -200,6 +203,14 @@ async function markHere(): Promise<void> {
   });
 }
 
+/** Shows what the model forgets of the text. */
+async function lookBack(): Promise<void> {
+  takeOver();
+  if (look.disabled || (fox === undefined && !(await load())) || fox === undefined) return;
+  const code = await openForgets(fox, draft.text);
+  if (code === 'crashed' || code === 'device-lost') drop();
+}
+
 /** Does something with the model, which is loaded first if it has to be; one thing at a time. */
 async function busy(work: (writer: Writer, ends: AbortController) => Promise<void>): Promise<void> {
   if (answerEnds !== undefined || (writer === undefined && !(await load())) || writer === undefined) return;
@@ -265,6 +276,7 @@ function allow(): void {
   redo.disabled = writing || !draft.canRedo;
   mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
   clear.disabled = writing || empty;
+  look.disabled = !idle || draft.text.trim() === '';
   prompt.readOnly = writing;
   // Who listens hears the words, not the figures four times a second.
   stats.ariaLive = writing ? 'off' : 'polite';
@@ -288,6 +300,9 @@ function onKey(event: KeyboardEvent): void {
   } else if (control && key === '.') {
     done();
     if (!mark.disabled) void markHere();
+  } else if (control && key === '/') {
+    done();
+    void lookBack();
   } else if (control && inText && draft.ours && draft.text === prompt.value) {
     const forth = key === 'y' || (key === 'z' && event.shiftKey);
     if (forth && draft.canRedo) change(() => draft.redo());

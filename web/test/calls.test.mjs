@@ -232,9 +232,13 @@ test('gates come of a text or of ids, whole and head by head; an error or an abo
   assert.deepEqual(shape, { ids: [5, 6, 7, 8, 1], tokens: ['5', '6', '7', '8', '1'], layers: 2, heads: 2, u: Float32Array.of(1, 2, 3, 4) });
   assert.deepEqual([...logF], [0, -1, -2, -3].flatMap((value) => Array(5).fill(value)));
   assert.ok(forgetting(gates, 1, 0, 4).every((f, j) => Math.abs(f - Math.exp(-2 * (4 - j))) < 1e-12));
-  assert.deepEqual((await promptly(fox.gates('ab'))).ids, [0, 0, 1], 'the begin token is in front of a text');
+  const read = [];
+  assert.deepEqual((await promptly(fox.gates('ab', { onProgress: (progress) => read.push(progress) }))).ids, [0, 0, 1], 'the begin token is in front of a text');
+  assert.deepEqual(read, [{ done: 2, total: 3 }, { done: 3, total: 3 }]);
+  const own = () => { throw new RangeError('of the listener'); };
+  await assert.rejects(promptly(fox.gates('ab', { onProgress: own })), RangeError);
   for (const wrong of ['', [], [1.5], undefined]) await assert.rejects(fox.gates(wrong), { code: 'argument', message: /^gates: / });
-  await assert.rejects(fox.gates('a', { onProgress() {} }), { code: 'argument' });
+  await assert.rejects(fox.gates('a', { onPrefill() {} }), { code: 'argument' });
   await assert.rejects(promptly(fox.gates([9])), { code: 'argument' });
   const ends = new AbortController();
   const slow = fox.gates('slow slow slow', { signal: ends.signal });

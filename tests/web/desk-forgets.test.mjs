@@ -1,0 +1,226 @@
+// The desk's view of what the model forgets: the shades and numbers that are seen are those of the package's functions for the same text.
+
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { effectiveContext, forgetting, meanForgetting } from '../../web/dist/forgetting.js';
+import { chromium, inPage, openPage } from './browsers.mjs';
+import { openDesk } from './desk.mjs';
+import { startServer } from './server.mjs';
+
+const TEXT = 'The Time Traveller (for so it will be convenient to speak of him) was expounding a recondite matter to us.\n\nHis pale grey eyes shone, and';
+
+let server;
+let browser;
+let gates;
+before(async () => {
+  server = await startServer();
+  browser = await chromium({ webgpu: false });
+  const { page } = await openPage(browser, `${server.url}/blank`);
+  const run = async (Kitfox, helpers, text) => {
+    const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu' });
+    const { logF, u, ...rest } = await fox.gates(text);
+    fox.dispose();
+    return { ...rest, logF: [...logF] };
+  };
+  const { logF, ...rest } = await inPage(page, run, TEXT);
+  gates = { ...rest, logF: Float32Array.from(logF) };
+  await page.close();
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** The desk with a text and the view of it, all numbers there. */
+async function openView(options) {
+  const opened = await openDesk(browser, server.url, options);
+  await opened.desk.set({ prompt: TEXT });
+  await opened.page.click('#look');
+  await filled(opened.page);
+  return opened;
+}
+
+const filled = (page) =>
+  page.waitForFunction(() => {
+    const cells = [...document.querySelectorAll('#reach td button')];
+    return cells.length > 0 && cells.every(({ textContent }) => textContent !== '');
+  });
+
+/** The shades of the tokens, once the one that is looked from is `ix`, through `name`; those behind it have none. */
+async function shades(page, ix, name) {
+  await page.waitForFunction((start, name) => document.getElementById('seen').textContent.includes(start) && document.getElementById('seen').textContent.includes(name), {}, `token ${ix + 1} of `, name);
+  // What comes into view is shaded by the browser's observer.
+  await page.waitForFunction((ix) => document.querySelectorAll('#tokens span span')[ix].className === 'here', {}, ix);
+  const all = await page.$$eval('#tokens span span', (spans) => spans.map(({ style, className }) => [style.getPropertyValue('--f'), className]));
+  assert.equal(all.length, gates.ids.length);
+  assert.ok(all.slice(ix + 1).every(([shade, kind]) => shade === '' && kind === 'later'), 'what comes after is not seen');
+  return all.slice(0, ix + 1).map(([shade]) => shade);
+}
+
+const shown = (row) => [...row].map((part) => part.toFixed(3));
+const choose = (page, layer, head) => page.click(`#reach tbody tr:nth-child(${layer + 1}) > :nth-child(${head === undefined ? 1 : head + 2}) button`);
+
+test('by keys from token to token, for the model, a layer and a head, the text is shaded by e^D, and by pointer for a moment', async () => {
+  const { page, complaints } = await openView();
+  const last = gates.ids.length - 1;
+  assert.equal(await page.$eval('#tokens', ({ textContent }) => textContent), TEXT);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'tokens');
+  assert.deepEqual(await page.$eval('#forgets-progress', ({ value, max }) => [value, max]), [last + 1, last + 1], 'how much was read is told');
+  assert.deepEqual(await shades(page, last, 'the whole model'), shown(meanForgetting(gates, last)));
+  const sum = meanForgetting(gates, last).reduce((all, part) => all + part, 0);
+  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At “and”, token ${last + 1} of ${last + 1}, the whole model still sees as much as ${sum < 9.95 ? sum.toFixed(1) : Math.round(sum)} tokens\\.$`));
+
+  for (const key of ['ArrowLeft', 'ArrowLeft', 'ArrowRight']) await page.keyboard.press(key);
+  assert.deepEqual(await shades(page, last - 1, 'the whole model'), shown(meanForgetting(gates, last - 1)));
+  assert.equal(await page.$eval('#tokens', ({ ariaValueText }) => ariaValueText), `“,”, ${last} of ${last + 1}`);
+  await page.keyboard.press('Home');
+  assert.deepEqual(await shades(page, 0, 'the whole model'), ['1.000']);
+  await page.keyboard.press('ArrowLeft');
+  assert.equal(await page.$eval('#tokens', ({ ariaValueNow }) => ariaValueNow), '1', 'there is none before');
+  await page.keyboard.press('ArrowDown');
+  const below = await page.$eval('#tokens', ({ ariaValueNow }) => Number(ariaValueNow) - 1);
+  const tops = await page.$$eval('#tokens span span', (spans) => spans.map((span) => Math.round(span.getClientRects()[0].top)));
+  const lines = [...new Set(tops)].sort((a, b) => a - b);
+  assert.equal(tops[below], lines[1], 'the line below');
+  await page.keyboard.press('End');
+
+  await choose(page, 3);
+  assert.deepEqual(await shades(page, last, 'layer 3'), shown(meanForgetting(gates, last, 3)));
+  const back = await page.$$eval('#left div', (parts) => parts.map(({ textContent }) => textContent));
+  const ofLayer = meanForgetting(gates, last, 3);
+  assert.deepEqual(back, [1, 4, 16].map((n) => `${n} back${(ofLayer[last - n] * 100).toFixed(1)} %`));
+  await choose(page, 6, 0);
+  assert.deepEqual(await shades(page, last, 'head 0 of layer 6'), shown(forgetting(gates, 6, 0, last)));
+  const row = forgetting(gates, 6, 0, last);
+
+  await page.hover('#tokens span span:nth-child(6)');
+  assert.deepEqual(await shades(page, 5, 'head 0 of layer 6'), shown(forgetting(gates, 6, 0, 5)));
+  await page.hover('#forgets-title');
+  assert.deepEqual(await shades(page, last, 'head 0 of layer 6'), shown(row), 'back to the chosen token');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('the heat map has the effective context of each head, in numbers, and is gone through by keys', async () => {
+  const { page, complaints } = await openView();
+  const cells = await page.$$eval('#reach tbody tr', (lines) => lines.map((line) => [...line.querySelectorAll('td button')].map(({ textContent, ariaLabel }) => [textContent, ariaLabel])));
+  assert.deepEqual([cells.length, cells[0].length], [gates.layers, gates.heads]);
+  for (const [layer, line] of cells.entries()) {
+    for (const [head, [text, label]] of line.entries()) {
+      const tokens = effectiveContext(gates, layer, head);
+      assert.equal(text, tokens < 9.95 ? tokens.toFixed(1) : String(Math.round(tokens)));
+      assert.equal(label, `Layer ${layer}, head ${head}: ${text} tokens`);
+    }
+  }
+  await page.keyboard.press('Tab'); // from the text to the chosen cell: all
+  for (const key of ['ArrowDown', 'ArrowDown', 'ArrowRight', 'ArrowRight']) await page.keyboard.press(key);
+  await page.keyboard.press('Enter');
+  const last = gates.ids.length - 1;
+  assert.deepEqual(await shades(page, last, 'head 1 of layer 1'), shown(forgetting(gates, 1, 1, last)));
+  assert.deepEqual(await page.$$eval('#reach [aria-pressed=true]', (buttons) => buttons.map(({ ariaLabel }) => ariaLabel)), [cells[1][1][1]]);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('a text is read once; a change of it is read anew; the desk goes on from its text', async () => {
+  const count = () => {
+    const { postMessage } = Worker.prototype;
+    globalThis.asked = 0;
+    Worker.prototype.postMessage = function (message, ...more) {
+      if (message?.type === 'gates') globalThis.asked += 1;
+      return postMessage.call(this, message, ...more);
+    };
+  };
+  const { page, desk, complaints } = await openView({ prepare: (page) => page.evaluateOnNewDocument(count) });
+  const asked = () => page.evaluate(() => globalThis.asked);
+  const open = () => page.$eval('#forgets', (dialog) => dialog.open);
+  await page.keyboard.press('Escape');
+  assert.equal(await open(), false);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'look', 'the focus is where it was');
+  await page.focus('#prompt');
+  await desk.chord('Control', '/');
+  assert.equal(await open(), true);
+  assert.equal(await asked(), 1);
+  await page.keyboard.press('Escape');
+  await desk.go(4);
+  const story = await desk.story();
+  assert.ok(story.startsWith(TEXT) && story.length > TEXT.length, story);
+  await page.click('#look');
+  await page.waitForFunction((text) => document.getElementById('tokens').textContent === text, {}, story);
+  assert.equal(await asked(), 2);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('a text beyond the context, a model without a forget gate, an engine that stops, and a close while it reads', async () => {
+  const meddle = () => {
+    const { set } = Object.getOwnPropertyDescriptor(Worker.prototype, 'onmessage');
+    Object.defineProperty(Worker.prototype, 'onmessage', {
+      set(listener) {
+        set.call(this, (event) => {
+          const gates = event.data?.type === 'gates';
+          if (gates && globalThis.meddling === 'ungated') event.data.gates.logF.fill(0);
+          if (gates && globalThis.meddling === 'crash') return listener({ data: { type: 'crashed', error: { message: 'for a test' } } });
+          listener(event);
+        });
+      },
+    });
+  };
+  const { page, desk, complaints } = await openDesk(browser, server.url, { prepare: (page) => page.evaluateOnNewDocument(meddle) });
+  const told = async () => {
+    await page.click('#look');
+    await page.waitForFunction(() => !document.getElementById('forgets-problem').hidden);
+    const text = await desk.text('forgets-problem');
+    assert.ok(await page.$eval('#forgets-view', ({ hidden }) => hidden), 'nothing is shown');
+    assert.ok(await page.$eval('#forgets-reading', ({ hidden }) => hidden));
+    await page.keyboard.press('Escape');
+    return text;
+  };
+  await desk.set({ prompt: ' ' });
+  assert.ok(await page.$eval('#look', ({ disabled }) => disabled), 'there is nothing to look at');
+  await desk.set({ prompt: 'fox '.repeat(5000) });
+  assert.match(await told(), /^The text is longer than the model can read at once\. .*4096/);
+  await desk.set({ prompt: TEXT });
+  await page.evaluate(() => (globalThis.meddling = 'ungated'));
+  assert.match(await told(), /^This model has no forget gate: every token sees all of the text before it/);
+  // A close ends the reading without a word, and the next opening reads.
+  await page.evaluate(() => (globalThis.meddling = ''));
+  await desk.set({ prompt: 'something everything understanding '.repeat(100) });
+  await page.click('#look');
+  await page.keyboard.press('Escape');
+  await desk.set({ prompt: TEXT });
+  await page.click('#look');
+  await filled(page);
+  assert.equal(await desk.text('forgets-problem'), '');
+  await page.keyboard.press('Escape');
+  await page.evaluate(() => (globalThis.meddling = 'crash'));
+  await desk.set({ prompt: `${TEXT} the` });
+  assert.match(await told(), /^The engine stopped\. Open this again/);
+  await page.evaluate(() => (globalThis.meddling = ''));
+  await page.click('#look');
+  await filled(page);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('axe-core finds nothing serious in the view, on a desktop and a phone, light and dark, and nothing sticks out', async () => {
+  const axe = await readFile(fileURLToPath(import.meta.resolve('axe-core/axe.min.js')), 'utf8');
+  const { page } = await openView({ prepare: (page) => page.setViewport({ width: 390, height: 844 }) });
+  await page.evaluate(axe);
+  await choose(page, 6, 0);
+  for (const viewport of [{ width: 390, height: 844 }, { width: 1280, height: 800 }]) {
+    await page.setViewport(viewport);
+    for (const scheme of ['light', 'dark']) {
+      await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
+      const { violations, passes } = await page.evaluate(() => globalThis.axe.run('#forgets', { rules: { 'target-size': { enabled: true } } }));
+      assert.ok(passes.length > 10, 'it looked');
+      const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+      assert.deepEqual(serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ target, failureSummary }) => `${target} (${failureSummary})`).join('; ')}`), [], `${viewport.width}, ${scheme}`);
+    }
+    const overhang = await page.$eval('#forgets', (dialog) => [dialog.scrollWidth - dialog.clientWidth, document.documentElement.scrollWidth - document.documentElement.clientWidth]);
+    assert.deepEqual(overhang, [0, 0]);
+  }
+  await page.close();
+});
