@@ -53,7 +53,7 @@ async function usePage(browser, device) {
 function usePackage(Kitfox, { collect, fails }, { device, PROMPT, LONG, TOKENS, STOP }) {
   const run = async () => {
     const progress = [];
-    const fox = await Kitfox.load('/models/demo.gguf', { device, onProgress: (p) => progress.push(p) });
+    const fox = await Kitfox.load('/models/demo.gguf', { device, chunk: 64, onProgress: (p) => progress.push(p) });
     const greedy = (options) => ({ temperature: 0, maxTokens: TOKENS, ...options });
     const short = async () => (await collect(fox.generate(PROMPT, greedy({ maxTokens: 4 })))).ids;
 
