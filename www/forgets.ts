@@ -41,8 +41,11 @@ const map = new HeadMap(element('reach', HTMLTableElement), (chosen) => {
 });
 
 dialog.addEventListener('close', () => ends?.abort());
-// A press beside the dialog is one on its backdrop.
-dialog.addEventListener('pointerdown', ({ target }) => target === dialog && dialog.close());
+// A press beside the dialog is one on its backdrop; one on its edge or its scroll bar is not.
+dialog.addEventListener('pointerdown', ({ target, clientX, clientY }) => {
+  const box = dialog.getBoundingClientRect();
+  if (target === dialog && (clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom)) dialog.close();
+});
 
 /** Opens the view for a text. Gives the code of what went wrong, which is told in it. */
 export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErrorCode | undefined> {
@@ -94,8 +97,8 @@ function lamented(code: KitfoxErrorCode | undefined, said: string): string {
 
 async function show(gates: Gates, signal: AbortSignal): Promise<void> {
   const wanted = (): boolean => !signal.aborted;
-  seenBy = gates;
-  sight = {};
+  drawing += 1;
+  [seenBy, sight, at] = [gates, {}, gates.ids.length - 1];
   map.set(gates.layers, gates.heads);
   most.textContent = gates.ids.length.toLocaleString('en');
   reading.hidden = true;

@@ -19,6 +19,8 @@ export class TokenText {
   #spans: HTMLElement[] = [];
   #indices = new Map<EventTarget, number>();
   #inView = new Set<Element>();
+  /** The shade that each token has. */
+  #shades: string[] = [];
   #row: Float64Array = new Float64Array();
   #chosen = 0;
   #looked = 0;
@@ -28,7 +30,7 @@ export class TokenText {
   constructor(place: HTMLElement, onLook: (ix: number) => void) {
     this.#place = place;
     this.#onLook = onLook;
-    this.#observer = new IntersectionObserver((entries) => this.#see(entries), { root: place, rootMargin: '100% 0px' });
+    this.#observer = new IntersectionObserver((entries) => this.#see(entries), { root: place, rootMargin: '50% 0px' });
     place.addEventListener('keydown', (event) => this.#onKey(event));
     place.addEventListener('pointermove', (event) => this.#onMove(event));
     place.addEventListener('pointerleave', () => this.#look(this.#chosen));
@@ -43,7 +45,8 @@ export class TokenText {
     this.#observer.disconnect();
     this.#place.replaceChildren();
     this.#tokens = tokens;
-    [this.#spans, this.#indices, this.#inView] = [[], new Map(), new Set()];
+    this.#chosen = this.#looked = tokens.length - 1;
+    [this.#spans, this.#shades, this.#indices, this.#inView] = [[], Array<string>(tokens.length).fill(''), new Map(), new Set()];
     this.#row = new Float64Array();
     const turns = new Turns();
     let line: HTMLElement | undefined;
@@ -110,9 +113,12 @@ export class TokenText {
     for (const child of chunk.children) {
       const ix = this.#indices.get(child) ?? 0;
       const span = child as HTMLElement;
-      span.className = ix === here ? 'here' : ix > here ? 'later' : '';
-      if (ix <= here) span.style.setProperty('--f', (this.#row[ix] ?? 0).toFixed(3));
-      else span.style.removeProperty('--f');
+      const kind = ix === here ? 'here' : ix > here ? 'later' : '';
+      const shade = ix > here ? '' : (this.#row[ix] ?? 0).toFixed(3);
+      // What stays as it is costs the browser nothing.
+      if (span.className !== kind) span.className = kind;
+      if (shade !== this.#shades[ix]) span.style.setProperty('--f', shade);
+      this.#shades[ix] = shade;
     }
   }
 

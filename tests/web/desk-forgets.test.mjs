@@ -143,13 +143,24 @@ test('a text is read once; a change of it is read anew; the desk goes on from it
   await desk.chord('Control', '/');
   assert.equal(await open(), true);
   assert.equal(await asked(), 1);
-  await page.keyboard.press('Escape');
+  const { left, top } = await page.$eval('#forgets', (dialog) => dialog.getBoundingClientRect().toJSON());
+  await page.mouse.click(left + 5, top + 5);
+  assert.equal(await open(), true, 'a press on its edge');
+  await page.mouse.click(left - 5, top + 5);
+  assert.equal(await open(), false, 'a press beside it');
   await desk.go(4);
   const story = await desk.story();
   assert.ok(story.startsWith(TEXT) && story.length > TEXT.length, story);
   await page.click('#look');
   await page.waitForFunction((text) => document.getElementById('tokens').textContent === text, {}, story);
   assert.equal(await asked(), 2);
+  // A shorter text, while the pointer is on a token that it has not.
+  await filled(page);
+  await page.hover('#tokens div:last-child span:last-child span:last-child');
+  await page.keyboard.press('Escape');
+  await desk.set({ prompt: 'The old' });
+  await desk.chord('Control', '/');
+  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At “old”, token 3 of 3, the whole model'));
   assert.deepEqual(complaints, []);
   await page.close();
 });
