@@ -22,3 +22,11 @@ export function sentence(thrown: unknown): string {
 export function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
+
+/** A press on the backdrop closes a dialog; one on its edge or its scroll bar does not. */
+export function closeFromOutside(dialog: HTMLDialogElement): void {
+  dialog.addEventListener('pointerdown', ({ target, clientX, clientY }) => {
+    const box = dialog.getBoundingClientRect();
+    if (target === dialog && (clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom)) dialog.close();
+  });
+}

@@ -4,7 +4,7 @@
  */
 
 import { KitfoxError, effectiveContext, type Gates, type Kitfox, type KitfoxErrorCode, type PrefillProgress } from 'kitfox';
-import { element, sentence, tell } from './elements.js';
+import { closeFromOutside, element, sentence, tell } from './elements.js';
 import { HeadMap } from './heads.js';
 import { count, forgetsNothing, leftBehind, nameOf, nameOfToken, percent, rowOf, type Sight } from './sight.js';
 import { TokenText } from './tokens.js';
@@ -41,11 +41,7 @@ const map = new HeadMap(element('reach', HTMLTableElement), (chosen) => {
 });
 
 dialog.addEventListener('close', () => ends?.abort());
-// A press beside the dialog is one on its backdrop; one on its edge or its scroll bar is not.
-dialog.addEventListener('pointerdown', ({ target, clientX, clientY }) => {
-  const box = dialog.getBoundingClientRect();
-  if (target === dialog && (clientX < box.left || clientX > box.right || clientY < box.top || clientY > box.bottom)) dialog.close();
-});
+closeFromOutside(dialog);
 
 /** Opens the view for a text. Gives the code of what went wrong, which is told in it. */
 export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErrorCode | undefined> {

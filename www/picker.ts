@@ -1,7 +1,7 @@
 /** Which model: the list, an address, or files of this machine, chosen or dropped. */
 
 import { Kitfox, type Info, type LoadSource } from 'kitfox';
-import { element, megabytes } from './elements.js';
+import { closeFromOutside, element, megabytes } from './elements.js';
 import models from './models.json';
 import { hostsOf } from './policy.mjs';
 
@@ -36,7 +36,7 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
     void listKept();
   });
   // A press beside the dialog is one on its backdrop.
-  dialog.addEventListener('pointerdown', ({ target }) => target === dialog && dialog.close());
+  closeFromOutside(dialog);
   known.replaceChildren(...models.map((model) => row(model.name, model.about, 'Load', () => choose({ name: model.name, source: model.url }))));
   file.addEventListener('change', () => {
     const choice = ofFiles(file.files);

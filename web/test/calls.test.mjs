@@ -380,6 +380,7 @@ test('what is no URL is an argument error that names it, before any worker is st
 
 test('a worker that the browser refuses, or a place without workers, is a worker error', async () => {
   const { Worker } = globalThis;
+  const { getBuiltinModule } = process;
   try {
     globalThis.Worker = class {
       constructor() {
@@ -387,9 +388,12 @@ test('a worker that the browser refuses, or a place without workers, is a worker
       }
     };
     await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: not of this origin/ });
+    // A Node of before its modules could be asked for by name, and whatever else has neither kind of worker.
     delete globalThis.Worker;
+    process.getBuiltinModule = undefined;
     await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: Worker is not defined/ });
   } finally {
     globalThis.Worker = Worker;
+    process.getBuiltinModule = getBuiltinModule;
   }
 });
