@@ -2,20 +2,30 @@
 // lie. Each call is as if it were alone, each error typed, and nothing is left behind.
 
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { chromium, inPage, openPage } from './browsers.mjs';
+import { deepModel } from './deep.mjs';
 import { startServer } from './server.mjs';
 
+const SMALL = 'fox_pro_pruned';
+
+let folder;
 let server;
 let browser;
 before(async () => {
-  server = await startServer();
+  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
+  await deepModel(folder, SMALL, 2, { bytes: true });
+  server = await startServer([['/deep/', folder]]);
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
+  if (folder) await rm(folder, { recursive: true });
 });
 
 async function blank() {
@@ -100,8 +110,8 @@ test('loops that are left by break, throw and return, and calls of next in paral
   assert.deepEqual(complaints, []);
 });
 
-// A load takes many seconds on a GPU in software: its shaders are compiled.
-for (const [device, rounds] of [['cpu', 10], ['gpu', 2]]) {
+// A load takes many seconds on a GPU in software: its shaders are compiled. A small model has fewer of them.
+for (const [device, rounds, url] of [['cpu', 10, '/models/demo.gguf'], ['gpu', 2, `/deep/${SMALL}.gguf`]]) {
   test(`${rounds} models in a row, and two at once, on the ${device}: workers and memory stay flat`, async () => {
     const { page, complaints } = await blank();
     const session = await page.createCDPSession();
@@ -110,12 +120,12 @@ for (const [device, rounds] of [['cpu', 10], ['gpu', 2]]) {
       return (await session.send('Runtime.getHeapUsage')).usedSize;
     };
     const round = () =>
-      inPage(page, async (Kitfox, { collect }, device) => {
-        const fox = await Kitfox.load('/models/demo.gguf', { device });
+      inPage(page, async (Kitfox, { collect }, { device, url }) => {
+        const fox = await Kitfox.load(url, { device });
         const { ids } = await collect(fox.generate('The fox', { temperature: 0, maxTokens: 2 }));
         fox.dispose();
         return { ids: ids.join(), loadHeapBytes: fox.info.loadHeapBytes };
-      }, device);
+      }, { device, url });
     const began = await round();
     const before = await heap();
     for (let n = 1; n < rounds; n += 1) {

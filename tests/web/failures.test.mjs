@@ -1,19 +1,29 @@
 // Servers that misbehave, files that are none, options that cannot be: a readable message each time, and a page that goes on.
 
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium, inPage, openPage } from './browsers.mjs';
+import { deepModel } from './deep.mjs';
 import { startServer } from './server.mjs';
 
+const SMALL = 'fox_pro_pruned';
+
+let folder;
 let server;
 let browser;
 before(async () => {
-  server = await startServer();
+  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
+  await deepModel(folder, SMALL, 2, { bytes: true });
+  server = await startServer([['/deep/', folder]]);
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
+  if (folder) await rm(folder, { recursive: true });
 });
 
 const BAD = {
@@ -141,10 +151,10 @@ test('a device that the system takes is a typed error, not a hang, and the next 
   const { page, complaints } = await openPage(browser, `${server.url}/blank`);
   const session = await browser.target().createCDPSession();
   await page.exposeFunction('crashGpuProcess', () => session.send('Browser.crashGpuProcess'));
-  const run = async (Kitfox, { collect, fails }) => {
-    const load = () => Kitfox.load('/models/demo.gguf', { device: 'gpu' });
+  const run = async (Kitfox, { collect, fails }, url) => {
+    const load = () => Kitfox.load(url, { device: 'gpu' });
     const fox = await load();
-    const generation = fox.generate('The fox', { maxTokens: 1000 });
+    const generation = fox.generate('The fox', { maxTokens: 1000, ignoreEos: true });
     await generation.next();
     void crashGpuProcess();
     const messages = [await fails(collect(generation)), await fails(collect(fox.generate('The fox')))];
@@ -152,7 +162,7 @@ test('a device that the system takes is a typed error, not a hang, and the next 
     const { summary } = await collect((await load()).generate('The fox', { maxTokens: 2 }));
     return { messages, tokens: summary.tokens };
   };
-  const { messages, tokens } = await inPage(page, run);
+  const { messages, tokens } = await inPage(page, run, `/deep/${SMALL}.gguf`);
   for (const message of messages) assert.match(message, /^device-lost: gpu device lost/);
   assert.equal(tokens, 2);
   assert.deepEqual(complaints, []);
