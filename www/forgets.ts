@@ -40,11 +40,13 @@ const map = new HeadMap(element('reach', HTMLTableElement), (chosen) => {
   void draw();
 });
 
-dialog.addEventListener('close', () => ends?.abort());
+// The event comes a little later: by then the view may be open again, for another text.
+dialog.addEventListener('close', () => dialog.open || ends?.abort());
 closeFromOutside(dialog);
 
 /** Opens the view for a text. Gives the code of what went wrong, which is told in it. */
 export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErrorCode | undefined> {
+  ends?.abort();
   const mine = (ends = new AbortController());
   tell(problem);
   dialog.showModal();
