@@ -1,27 +1,19 @@
 // The page that measures, as a person would use it: figures side by side, the JSON that is copied, and errors that leave it usable.
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium, openPage } from './browsers.mjs';
-import { deepModel } from './deep.mjs';
-import { startServer } from './server.mjs';
+import { serveDeep } from './deep.mjs';
 
-let folder;
 let server;
 let browser;
 before(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
-  await deepModel(folder, 'fox_pro_pruned', 2);
-  server = await startServer([['/deep/', folder]]);
+  server = await serveDeep('fox_pro_pruned', 2);
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
-  if (folder) await rm(folder, { recursive: true });
 });
 
 /** Fills in the form, presses the button, and gives what is there at the end. */

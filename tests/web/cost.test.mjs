@@ -3,13 +3,10 @@
 // the dispatches, not on their size, so a model of many small layers (and of pages that die) stands for a large one.
 
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { readFile, readdir } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 import { chromium, inPage, openPage } from './browsers.mjs';
-import { deepModel } from './deep.mjs';
-import { startServer } from './server.mjs';
+import { serveDeep } from './deep.mjs';
 
 /** As many as the page's model has. */
 const LAYERS = 8;
@@ -21,19 +18,15 @@ const TOKENS = 160;
 const MEASURED = 32;
 const RUNS = 3;
 
-let folder;
 let server;
 let browser;
 before(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
-  await deepModel(folder, NAME, LAYERS);
-  server = await startServer([['/deep/', folder]]);
+  server = await serveDeep(NAME, LAYERS);
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
-  if (folder) await rm(folder, { recursive: true });
 });
 
 test('for a text of 160 tokens nothing is created, and each is six dispatches a layer and two', async () => {

@@ -1,12 +1,26 @@
 // A model of many small layers, for what a token costs beside the arithmetic.
 
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { kitfox } from './native.mjs';
-import { root } from './server.mjs';
+import { root, startServer } from './server.mjs';
+
+/** A server that has such a model at `/deep/NAME.gguf`; its end removes the file. */
+export async function serveDeep(name, layers, options) {
+  const folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
+  try {
+    await deepModel(folder, name, layers, options);
+    const { url, close } = await startServer([['/deep/', folder]]);
+    return { url, close: () => close().then(() => rm(folder, { recursive: true })) };
+  } catch (error) {
+    await rm(folder, { recursive: true });
+    throw error;
+  }
+}
 
 /** Writes FILE.gguf into a folder: the golden model of that name with its two layers again and again; with `bytes`, it reads and writes text. */
-export async function deepModel(folder, name, layers, { bytes = false } = {}) {
+async function deepModel(folder, name, layers, { bytes = false } = {}) {
   const from = path.join(root, 'tests/fixtures/golden', name);
   const config = JSON.parse(await readFile(path.join(from, 'config.json'), 'utf8'));
   const file = await readFile(path.join(from, 'model.safetensors'));

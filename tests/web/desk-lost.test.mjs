@@ -1,31 +1,23 @@
 // What can be lost: the graphics device in the middle of an answer, and characters that a text area has not.
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from './browsers.mjs';
-import { deepModel } from './deep.mjs';
+import { serveDeep } from './deep.mjs';
 import { openDesk } from './desk.mjs';
-import { startServer } from './server.mjs';
 
 const NAME = 'fox_pro_pruned';
 const PROMPT = 'The fox';
 
-let folder;
 let server;
 let browser;
 before(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
-  await deepModel(folder, NAME, 2, { bytes: true });
-  server = await startServer([['/deep/', folder]]);
+  server = await serveDeep(NAME, 2, { bytes: true });
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
-  if (folder) await rm(folder, { recursive: true });
 });
 
 const open = (device) => openDesk(browser, server.url, { query: `?device=${device}&model=deep/${NAME}.gguf` });

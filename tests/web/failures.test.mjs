@@ -1,29 +1,21 @@
 // Servers that misbehave, files that are none, options that cannot be: a readable message each time, and a page that goes on.
 
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium, inPage, openPage } from './browsers.mjs';
-import { deepModel } from './deep.mjs';
-import { startServer } from './server.mjs';
+import { serveDeep } from './deep.mjs';
 
 const SMALL = 'fox_pro_pruned';
 
-let folder;
 let server;
 let browser;
 before(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'kitfox-deep-'));
-  await deepModel(folder, SMALL, 2, { bytes: true });
-  server = await startServer([['/deep/', folder]]);
+  server = await serveDeep(SMALL, 2, { bytes: true });
   browser = await chromium();
 });
 after(async () => {
   await browser?.close();
   await server?.close();
-  if (folder) await rm(folder, { recursive: true });
 });
 
 const BAD = {
