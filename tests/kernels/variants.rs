@@ -166,7 +166,10 @@ fn after_a_lost_device_each_is_checked_alone() {
         memory.kept.borrow_mut().values_mut().for_each(|words| words.clone_from(&in_between));
         memory.written.borrow_mut().clear();
         let again = block_on(tune::choose(&gpu, &program, &|_| step())).unwrap();
-        assert_eq!(flags(&again), flags(&first));
+        // Which of the two that agree is the quicker is for the clock to say, each time anew.
+        for taken in [flags(&first), flags(&again)] {
+            assert!(taken.is_empty() || taken == ["RIGHT"], "{taken:?}");
+        }
         let alone: Vec<serde_json::Value> = written();
         let suspects = alone.iter().map(|known| {
             let verdicts = known["verdicts"].as_object().unwrap();
