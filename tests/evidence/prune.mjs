@@ -20,7 +20,7 @@ const object = (output) => JSON.parse(output.slice(output.indexOf('{')).split('\
 
 async function measure(text) {
   const env = { KITFOX_MASS_TEXT: text, KITFOX_MASS_TOKENS: `${TOKENS}` };
-  const mass = object(await run('cargo', ['test', '--release', '--test', 'pruned_mass', '--', '--nocapture'], { env, quiet: true }));
+  const mass = object(await run('cargo', ['test', '--release', '--test', 'models', 'pruned_mass::', '--', '--nocapture'], { env, quiet: true }));
   const nll = async (prune) => {
     const size = ['-c', `${TOKENS}`, '--max-tokens', `${TOKENS}`];
     const args = ['perplexity', '-f', text, ...size, '--device', 'cpu', '--json', ...prune];

@@ -1,0 +1,78 @@
+// A session that goes on and on: 100,000 tokens through one sequence, and what memory and speed did on the way.
+//
+//     npm run evidence long [TOKENS]
+//
+// A tiny model (random weights, two layers, keys forgotten by its own ε) in headless Chromium, on the CPU device and on the GPU's
+// software, each in one session with room for all of them: what stays flat does so because keys are forgotten. Results go to long.md
+// beside this file.
+
+import { writeFile } from 'node:fs/promises';
+import { gpuEnvironment } from '../../tools/setup.mjs';
+import { main, root, run } from '../../tools/shared.mjs';
+import { chromium, inPage, openPage } from '../web/browsers.mjs';
+import { serveDeep } from '../web/deep.mjs';
+
+const MODEL = 'fox_pro_pruned';
+const PARTS = 10;
+
+/** Rows of what was seen after each part of the tokens. */
+async function measure(browser, url, device, tokens) {
+  const { page, complaints } = await openPage(browser, `${url}/blank`);
+  const session = await page.createCDPSession();
+  const rows = [];
+  await page.exposeFunction('tell', async (row) => {
+    await session.send('HeapProfiler.collectGarbage');
+    const { usedSize } = await session.send('Runtime.getHeapUsage');
+    rows.push({ ...row, pageBytes: usedSize });
+    console.log(device, JSON.stringify(rows.at(-1)));
+  });
+  await inPage(page, async (Kitfox, _, { device, tokens, parts, name }) => {
+    const fox = await Kitfox.load(`/deep/${name}.gguf`, { device, context: tokens + 1024 });
+    const session = await fox.session();
+    let there = await session.append('The fox said');
+    for (let part = 0; part < parts; part += 1) {
+      const answer = session.generate({ maxTokens: Math.ceil(tokens / parts), temperature: 1.2, seed: part, ignoreEos: true });
+      let texts = 0;
+      for await (const { ids } of answer) texts += ids.length;
+      there += texts;
+      const { deviceBytes, heapBytes, sessionBytes } = await fox.stats();
+      const { finish, tokensPerSecond, kvBytesLive } = answer.summary;
+      await globalThis.tell({ there, finish, tokensPerSecond: Math.round(tokensPerSecond), kvBytesLive, deviceBytes, heapBytes, sessionBytes });
+    }
+    fox.dispose();
+  }, { device, tokens, parts: PARTS, name: MODEL });
+  if (complaints.length > 0) throw new Error(complaints.join('\n'));
+  await page.close();
+  return rows;
+}
+
+await main(async () => {
+  const tokens = Number(process.argv[2] ?? 100_000);
+  if (!Number.isInteger(tokens) || tokens < PARTS) throw new Error(`TOKENS: expected a whole number from ${PARTS}, got ${process.argv[2]}`);
+  Object.assign(process.env, await gpuEnvironment());
+  await run('cargo', ['build', '--release', '--bin', 'kitfox', '--test', 'layers']);
+  const server = await serveDeep(MODEL, 2, { bytes: true });
+  const browser = await chromium();
+  try {
+    const tables = [];
+    for (const device of ['cpu', 'gpu']) {
+      const rows = await measure(browser, server.url, device, tokens);
+      const line = (cells) => `| ${cells.join(' | ')} |`;
+      const head = ['tokens', 'tokens/s', 'live keys and values', 'device', 'wasm heap', "page's heap"];
+      const told = rows.map((row) => [row.there, row.tokensPerSecond, row.kvBytesLive, row.deviceBytes, row.heapBytes, row.pageBytes]);
+      tables.push(`On the ${device === 'cpu' ? 'CPU device (wasm)' : "GPU (Chromium's SwiftShader)"}:\n\n${[head, head.map(() => '---'), ...told].map(line).join('\n')}`);
+    }
+    const revision = (await run('git', ['rev-parse', '--short', 'HEAD'], { quiet: true })).trim();
+    const report = `# ${tokens} tokens through one session
+
+A tiny model of two layers whose keys are forgotten by its own ε, a context for all tokens, bytes after each tenth: \`npm run evidence long\`, commit ${revision}.
+
+${tables.join('\n\n')}
+`;
+    await writeFile(`${root}tests/evidence/long.md`, report);
+    console.log(report);
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+});
