@@ -7,7 +7,7 @@ import { native } from './native.mjs';
 import { startServer } from './server.mjs';
 
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
-const TOKENS = 32;
+const TOKENS = 20;
 /** In the answer, after a few tokens. */
 const STOP = ' he';
 /** More than one chunk of the prompt, so that there is a between to abort in. */
