@@ -95,6 +95,25 @@ fn sequences_in_turns_say_what_each_says_alone() {
     }
 }
 
+/// Each with a model of its own, as a program with threads has them; on a GPU eight devices are open at once.
+#[test]
+fn eight_threads_write_what_each_writes_alone() {
+    for device in devices() {
+        let write = |seed: u64| {
+            let mut model = load(&format!("threads {seed}"), device, false);
+            let answer = Generation::new(&model, &"hello ".repeat(1 + seed as usize), options(seed, 24)).unwrap();
+            finish(&mut model, answer)
+        };
+        let alone: Vec<_> = (0..8).map(write).collect();
+        let together: Vec<_> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..8).map(|seed| scope.spawn(move || write(seed))).collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(together, alone, "{device:?}");
+        assert!(alone.iter().all(|ids| ids.len() == 24 && (ids != &alone[0] || ids.as_ptr() == alone[0].as_ptr())));
+    }
+}
+
 #[test]
 fn forks_marks_and_saved_bytes_lead_to_the_same_place() {
     for device in devices() {

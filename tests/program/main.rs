@@ -7,5 +7,6 @@ mod bench;
 mod cli;
 mod eval;
 mod gates;
+mod leaks;
 mod manifest;
 mod session_file;
