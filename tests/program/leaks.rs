@@ -82,7 +82,7 @@ fn watch(what: &str, device: &str) -> Vec<(usize, u64)> {
     numbers.collect()
 }
 
-/// By the line of least squares through all rounds but the first fifth, in which caches fill: KiB a round.
+/// What an allocator touches late comes in steps of 64 KiB, so a slope of zero reads as a few KiB. By the line of least squares through all rounds but the first fifth, in which caches fill: KiB a round.
 fn slope(rounds: &[(usize, u64)]) -> f64 {
     let rest = &rounds[rounds.len() / 5..];
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / rest.len() as f64;
@@ -96,7 +96,7 @@ fn slope(rounds: &[(usize, u64)]) -> f64 {
 fn memory_does_not_grow_over_two_hundred_answers_nor_over_twenty_models() {
     let gpu = common::gpu_expected().then_some("gpu");
     for device in ["cpu"].into_iter().chain(gpu) {
-        for (what, n, most_kib) in [("answers", ANSWERS, 2.0), ("models", MODELS, 64.0)] {
+        for (what, n, most_kib) in [("answers", ANSWERS, 8.0), ("models", MODELS, 64.0)] {
             let rounds = watch(what, device);
             assert_eq!(rounds.len(), n, "{what} on {device}");
             let slope = slope(&rounds);
