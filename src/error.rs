@@ -128,6 +128,28 @@ pub enum Error {
     Aborted,
 }
 
+/// What a file says, as part of a sentence of one line: control characters escaped, and no more of it than a person reads. Names and values
+/// may be megabytes, and a terminal obeys some of them.
+fn quoted(said: String) -> String {
+    const SHOWN: usize = 400;
+    let is_plain = said.len() <= SHOWN && !said.chars().any(char::is_control);
+    if is_plain {
+        return said;
+    }
+    let mut shown = String::new();
+    for character in said.chars() {
+        if shown.len() >= SHOWN {
+            shown.push('…');
+            break;
+        }
+        match character.is_control() {
+            true => shown.extend(character.escape_default()),
+            false => shown.push(character),
+        }
+    }
+    shown
+}
+
 fn size(bytes: u64) -> String {
     if bytes == 0 { "more than there is".to_owned() } else { format!("{bytes} bytes") }
 }
@@ -135,7 +157,7 @@ fn size(bytes: u64) -> String {
 /// As many as a person reads.
 fn first_of(problems: &[String]) -> String {
     const SHOWN: usize = 20;
-    let shown = problems[..problems.len().min(SHOWN)].join("; ");
+    let shown = problems[..problems.len().min(SHOWN)].iter().cloned().map(quoted).collect::<Vec<_>>().join("; ");
     match problems.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown}; and {more} more"),
@@ -166,6 +188,23 @@ impl Error {
         }
     }
 
+    /// [`Error::Gpu`] with everything turned to text.
+    pub fn gpu(place: impl fmt::Display, message: impl fmt::Display) -> Self {
+        let [place, message] = [place.to_string(), message.to_string()].map(quoted);
+        Self::Gpu { place, message }
+    }
+
+    /// [`Error::NotFinite`] with everything turned to text.
+    pub fn not_finite(place: impl fmt::Display, got: impl fmt::Display) -> Self {
+        let [place, got] = [place.to_string(), got.to_string()].map(quoted);
+        Self::NotFinite { place, got }
+    }
+
+    /// [`Error::Tokenizer`] of one line.
+    pub fn tokenizer(reason: impl fmt::Display) -> Self {
+        Self::Tokenizer(quoted(reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
+    }
+
     /// [`Error::Format`] with everything turned to text.
     pub fn format(
         file: impl fmt::Display,
@@ -173,12 +212,15 @@ impl Error {
         expected: impl fmt::Display,
         got: impl fmt::Display,
     ) -> Self {
-        Self::Format { file: file.to_string(), place: place.to_string(), expected: expected.to_string(), got: got.to_string() }
+        let [file, place, expected, got] =
+            [file.to_string(), place.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        Self::Format { file, place, expected, got }
     }
 
     /// [`Error::Argument`] with everything turned to text.
     pub fn argument(option: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
-        Self::Argument { option: option.to_string(), expected: expected.to_string(), got: got.to_string() }
+        let [option, expected, got] = [option.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        Self::Argument { option, expected, got }
     }
 
     /// The same error, which names the file of the configuration too.
@@ -192,6 +234,22 @@ impl Error {
 
     /// [`Error::Config`] with everything turned to text.
     pub fn config(key: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
-        Self::Config { key: key.to_string(), expected: expected.to_string(), got: got.to_string() }
+        let [key, expected, got] = [key.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        Self::Config { key, expected, got }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_is_one_line_that_no_terminal_obeys_and_a_person_reads() {
+        let error = Error::format("x.gguf", "tensor a\n\u{1b}[2Jb", "F32", "é".repeat(1 << 20)).to_string();
+        assert!(error.starts_with("x.gguf: tensor a\\n\\u{1b}[2Jb: expected F32, got éé") && error.ends_with('…'), "{error}");
+        assert!(error.len() < 500 && !error.chars().any(char::is_control));
+        let problems = vec!["a\nb is missing".to_owned(), "c".repeat(1 << 20)];
+        let error = Error::Tensors { file: "x".into(), problems }.to_string();
+        assert!(error.contains("a\\nb is missing") && error.len() < 1000, "{error}");
     }
 }

@@ -11,7 +11,7 @@
 //!        \  |     |     |
 //! 1     graph     |     |                kernel and gpu meet only here
 //!           \     |    /
-//! 0        num, error
+//! 0        num, error, json
 //! ```
 //!
 //! Arrows go down only; `tests/layers.rs` reads the sources and holds them. `wgpu` is named only in `gpu`, JavaScript only in
@@ -22,6 +22,7 @@ pub mod error;
 pub mod format;
 pub mod gpu;
 pub mod graph;
+mod json;
 pub mod kernel;
 pub mod model;
 pub mod num;

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 /// Rooms and the rooms that each may name. `lib` (the map), `web`, `main` and `cli` (the surfaces) may name all below them.
 const ARROWS: &[(&str, &[&str])] = &[
     ("error", &[]),
+    ("json", &["error"]),
     ("num", &["error"]),
     ("graph", &["error", "num"]),
     ("kernel", &["error", "num", "graph"]),
     ("model", &["error", "num", "graph", "kernel"]),
     ("gpu", &["error", "num", "graph", "kernel"]),
-    ("format", &["error", "num"]),
-    ("text", &["error", "num"]),
+    ("format", &["error", "json", "num"]),
+    ("text", &["error", "json", "num"]),
     ("session", &["error", "num", "graph", "kernel", "model", "gpu", "format", "text"]),
     ("web", &["error", "num", "graph", "kernel", "model", "gpu", "format", "text", "session"]),
     ("cli", &["error", "num", "graph", "kernel", "model", "gpu", "format", "text", "session"]),

@@ -2,17 +2,11 @@
 //! used, nothing is allocated for bytes that the file does not have, and each refusal names what it is about.
 
 use super::gguf::{ALIGNMENT, ARCHITECTURE, ARRAY, MAGIC, STRING, Scalar, VERSION, Value, align, type_from_id};
+use super::limits::{MAX_COUNT, MAX_DIMS, MAX_FILE, MAX_HEADER, MAX_KEY, MAX_TENSOR_NAME};
 use super::source::{Source, Window};
 use super::{Checkpoint, Kind, Tensor, TensorType, in_file_order, keys};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-
-/// More tensors or metadata pairs than any model has.
-const MAX_COUNT: u64 = 1 << 16;
-/// Length limits of the GGUF specification, in bytes.
-const MAX_KEY: u64 = (1 << 16) - 1;
-const MAX_TENSOR_NAME: u64 = 64;
-const MAX_DIMS: u32 = 4;
 
 /// The metadata by key.
 pub type Metadata = BTreeMap<String, Value>;
@@ -38,9 +32,10 @@ pub(super) struct Header {
 /// # Errors
 /// [`Error::Format`], [`Error::Config`] and what the source reports.
 pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
-    let Header { file, metadata, tensors, source } = header(source, ARCHITECTURE).await?;
+    let Header { file, mut metadata, tensors, source } = header(source, ARCHITECTURE).await?;
+    // The longest text of all: it is not copied.
+    let tokenizer = keys::take_text(&file, &mut metadata, keys::TOKENIZER)?;
     let (config, source_config) = keys::from_metadata(&file, &metadata)?;
-    let tokenizer = keys::text(&file, &metadata, keys::TOKENIZER)?;
     let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
     let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
     Ok(Checkpoint {
@@ -104,7 +99,7 @@ fn place(file: &str, len: Option<u64>, data: u64, tensors: &mut [Tensor]) -> Res
     for tensor in tensors {
         let place = || format!("tensor {}", tensor.origin);
         let range = data.checked_add(tensor.offset).and_then(|start| Some((start, start.checked_add(tensor.bytes)?)));
-        let Some((start, stop)) = range else {
+        let Some((start, stop)) = range.filter(|(_, stop)| *stop <= MAX_FILE) else {
             return Err(Error::format(file, place(), "an offset in the file", tensor.offset));
         };
         if start < end.0 {
@@ -207,7 +202,7 @@ impl Reader {
                 byte @ 0..=1 => Scalar::Bool(byte == 1),
                 byte => return Err(self.error(key, "a bool (0 or 1)", byte)),
             },
-            STRING => Scalar::String(self.string(key, Window::MAX_HEADER).await?),
+            STRING => Scalar::String(self.string(key, MAX_HEADER).await?),
             10 => Scalar::U64(u64::from_le_bytes(window.array(key).await?)),
             11 => Scalar::I64(i64::from_le_bytes(window.array(key).await?)),
             12 => Scalar::F64(f64::from_le_bytes(window.array(key).await?)),

@@ -4,6 +4,7 @@
 //! The official code saves the models of LongCrawl64, whose text is JSON-escaped, with a tokenizer class of its own:
 //! `JSONGPT2Tokenizer` in `tokenizer_config.json` states `json_escaped_text` where `config.json` does not.
 
+use super::limits::MAX_SHARDS;
 use super::source::Source;
 use super::{Checkpoint, Kind, Tensor, in_file_order, keys, names, safetensors};
 use crate::{Error, Result};
@@ -46,7 +47,8 @@ impl Index {
         };
         let mut shard_of = BTreeMap::new();
         for (tensor, shard) in map {
-            let plain = shard.as_str().filter(|name| name.ends_with(".safetensors") && !name.contains(['/', '\\', ':']));
+            let beside = |name: &&str| !name.contains(['/', '\\', ':']) && !name.chars().any(char::is_control);
+            let plain = shard.as_str().filter(|name| name.ends_with(".safetensors")).filter(beside);
             let Some(name) = plain else {
                 return Err(Error::format(file, tensor, "the name of a .safetensors file beside it", shard));
             };
@@ -55,7 +57,11 @@ impl Index {
         if shard_of.is_empty() {
             return Err(Error::format(file, "weight_map", "at least one tensor", "none"));
         }
-        Ok(Self { file: file.into(), shard_of })
+        let index = Self { file: file.into(), shard_of };
+        match index.shards().len() {
+            ..=MAX_SHARDS => Ok(index),
+            n => Err(Error::format(file, "weight_map", format_args!("at most {MAX_SHARDS} files"), n)),
+        }
     }
 
     /// Names of the shards, sorted: the order that [`Parts::files`] must have.
@@ -160,15 +166,14 @@ fn canonical(files: &[&str], tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
 #[cfg(not(target_arch = "wasm32"))]
 pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     use super::gpt2::{self, Text};
+    use super::limits::{MAX_CONFIG, MAX_TEXT};
     use super::source::{FileSource, read_text};
-    /// Longer than any configuration, index, vocabulary or tokenizer.
-    const MAX_TEXT: u64 = 256 << 20;
     let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
     let shown = |name: &str| dir.join(name).display().to_string();
     // A link to nowhere is there, and opening it says what is wrong: a tokenizer half downloaded must not pass for none.
     let there = |name: &str| dir.join(name).symlink_metadata().is_ok();
 
-    let config = text("config.json").await?;
+    let config = read_text(&mut FileSource::open(&dir.join("config.json"))?, MAX_CONFIG).await?;
     let (tokenizer_file, tokenizer) = if there("tokenizer.json") {
         (shown("tokenizer.json"), Some(text("tokenizer.json").await?))
     } else if there("vocab.json") || there("merges.txt") {

@@ -6,8 +6,8 @@
 
 use super::gguf::{Scalar, Value};
 use super::gguf_read::Metadata;
-use super::json::Strict;
-use crate::{Error, Result};
+use super::limits::MAX_CONFIG;
+use crate::{Error, Result, json};
 use serde_json::{Map, Value as Json};
 
 /// What a key holds.
@@ -118,7 +118,7 @@ pub fn from_metadata(file: &str, metadata: &Metadata) -> Result<(Map<String, Jso
             (None, Some(rest)) if gguf != SOURCE_CONFIG && gguf != CONTEXT => (rest, None),
             _ => continue,
         };
-        let value = json(file, gguf, value, kind)?;
+        let value = to_json(file, gguf, value, kind)?;
         // A real number as config.json wrote it is more exact than its f32 here.
         let as_f32 = |value: &Json| value.as_f64().map(|v| v as f32);
         let stated = config.get(key).filter(|_| kind == Some(Kind::Real)).and_then(as_f32);
@@ -128,7 +128,7 @@ pub fn from_metadata(file: &str, metadata: &Metadata) -> Result<(Map<String, Jso
     }
     let states = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     if let Some(value) = metadata.get(CONTEXT) {
-        let value = json(file, CONTEXT, value, Some(Kind::Whole))?;
+        let value = to_json(file, CONTEXT, value, Some(Kind::Whole))?;
         if !states("max_position_embeddings") && !states("training_context") {
             config.insert("max_position_embeddings".into(), value);
         }
@@ -137,7 +137,7 @@ pub fn from_metadata(file: &str, metadata: &Metadata) -> Result<(Map<String, Jso
 }
 
 /// One value as JSON; of this kind, or of any if none is asked for.
-fn json(file: &str, key: &str, value: &Value, kind: Option<Kind>) -> Result<Json> {
+fn to_json(file: &str, key: &str, value: &Value, kind: Option<Kind>) -> Result<Json> {
     let found = match value {
         Value::Scalar(scalar) => match scalar {
             Scalar::U32(v) => Some((Kind::Whole, Json::from(*v))),
@@ -149,6 +149,7 @@ fn json(file: &str, key: &str, value: &Value, kind: Option<Kind>) -> Result<Json
             Scalar::F64(v) if v.is_finite() => Some((Kind::Real, Json::from(*v))),
             Scalar::F32(_) | Scalar::F64(_) => None,
             Scalar::Bool(v) => Some((Kind::Flag, Json::from(*v))),
+            Scalar::String(v) if v.len() as u64 > MAX_CONFIG => None,
             Scalar::String(v) => Some((Kind::Word, Json::from(v.as_str()))),
         },
         Value::Array { .. } => None,
@@ -167,11 +168,26 @@ fn json(file: &str, key: &str, value: &Value, kind: Option<Kind>) -> Result<Json
 /// The text under a key, if there is one.
 ///
 /// # Errors
-/// [`Error::Format`] when it is no string.
+/// [`Error::Format`] when it is no string, or a configuration's that is longer than [`MAX_CONFIG`].
 pub fn text(file: &str, metadata: &Metadata, key: &str) -> Result<Option<String>> {
     match metadata.get(key) {
         None => Ok(None),
-        Some(Value::Scalar(Scalar::String(text))) => Ok(Some(text.clone())),
+        Some(Value::Scalar(Scalar::String(text))) if text.len() as u64 <= MAX_CONFIG => Ok(Some(text.clone())),
+        Some(Value::Scalar(Scalar::String(text))) => {
+            Err(Error::format(file, key, format_args!("at most {MAX_CONFIG} bytes"), text.len()))
+        }
+        Some(other) => Err(Error::format(file, key, "a string", other)),
+    }
+}
+
+/// The text under a key, if there is one, out of the metadata and however long.
+///
+/// # Errors
+/// [`Error::Format`] when it is no string.
+pub fn take_text(file: &str, metadata: &mut Metadata, key: &str) -> Result<Option<String>> {
+    match metadata.remove(key) {
+        None => Ok(None),
+        Some(Value::Scalar(Scalar::String(text))) => Ok(Some(text)),
         Some(other) => Err(Error::format(file, key, "a string", other)),
     }
 }
@@ -181,9 +197,9 @@ pub fn text(file: &str, metadata: &Metadata, key: &str) -> Result<Option<String>
 /// # Errors
 /// [`Error::Format`] when it is not one.
 pub fn parse(file: &str, place: &str, text: &str) -> Result<Map<String, Json>> {
-    match serde_json::from_str(text) {
-        Ok(Strict(Json::Object(object))) => Ok(object),
-        Ok(Strict(_)) => Err(Error::format(file, place, "a JSON object", "another JSON value")),
+    match json::parse(text.as_bytes()) {
+        Ok(Json::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::format(file, place, "a JSON object", "another JSON value")),
         Err(error) => Err(Error::format(file, place, "a JSON object", error)),
     }
 }

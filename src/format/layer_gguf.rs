@@ -159,7 +159,7 @@ fn floats(file: &str, place: &str, ty: TensorType, bytes: &[u8]) -> Result<Vec<f
     let mut values = Vec::new();
     to_f32(ty, bytes, &mut values);
     match values.iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(Error::NotFinite { place: format!("{file}: {place}"), got: format!("{} at element {at}", values[at]) }),
+        Some(at) => Err(Error::not_finite(format_args!("{file}: {place}"), format_args!("{} at element {at}", values[at]))),
         None => Ok(values),
     }
 }

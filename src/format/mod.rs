@@ -4,6 +4,9 @@
 //! [`open`] or [`read`] give a [`Checkpoint`]: the configuration under the keys of Hugging Face's `config.json`, the tokenizer's
 //! text, and where each tensor lies, under GGUF's names. No weight has been read yet: [`Checkpoint::read_rows`] does that, in
 //! whatever pieces a loader can hold. Whether these tensors are the model's is not known here; `model` says that.
+//!
+//! Every number of a file is distrusted: [`limits`] says how large each may be, all arithmetic on them is checked, and no memory is
+//! set aside for what a file merely claims.
 
 pub mod convert;
 pub mod gguf;
@@ -11,10 +14,11 @@ pub mod gguf_read;
 pub mod gguf_write;
 pub mod gpt2;
 pub mod hugging_face;
-mod json;
 pub mod keys;
 pub mod layer;
 pub mod layer_gguf;
+pub mod limits;
+pub mod manifest;
 pub mod names;
 pub mod random;
 pub mod safetensors;
@@ -174,7 +178,7 @@ impl Checkpoint {
 
     fn not_finite(&self, ix: usize, got: impl std::fmt::Display) -> Error {
         let tensor = &self.tensors[ix];
-        Error::NotFinite { place: format!("{}: tensor {}", self.files[tensor.file].name(), tensor.origin), got: got.to_string() }
+        Error::not_finite(format_args!("{}: tensor {}", self.files[tensor.file].name(), tensor.origin), got)
     }
 }
 

@@ -1,19 +1,16 @@
 //! Reads safetensors headers: a length u64, that many bytes of JSON (name → type, shape, range), the data. The crate checks that
 //! the ranges follow one another without holes and that shapes fit them; here we check what it needs the whole file for.
 
-use super::json::Strict;
+use super::limits::{MAX_COUNT, MAX_FILE, MAX_ORIGIN, MAX_SAFETENSORS_HEADER};
 use super::source::{Source, Window};
 use super::{Tensor, TensorType};
-use crate::{Error, Result};
+use crate::{Error, Result, json};
 use safetensors::{
     Dtype,
     tensor::{Metadata, TensorInfo},
 };
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The limit of the safetensors library itself.
-const MAX_HEADER: u64 = 100_000_000;
 
 /// What a tensor of weights may be.
 const TYPES: &str = "type F32, F16 or BF16";
@@ -27,22 +24,37 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
     let name = window.name().to_owned();
     let fail = |place: &str, expected: &str, got: &dyn std::fmt::Display| Error::format(&name, place, expected, got);
     let n = u64::from_le_bytes(window.array("length of the header").await?);
-    if n > MAX_HEADER {
+    if n > MAX_SAFETENSORS_HEADER {
         return Err(fail("length of the header", "at most 100000000 bytes (is this a safetensors file?)", &n));
     }
-    let json = window.take(n, "header").await?;
-    let Strict(json) = serde_json::from_slice(json).map_err(|e| fail("header", "a safetensors header", &e))?;
-    let metadata = Metadata::deserialize(&json).map_err(|e| culprit(&name, &json, &e))?;
+    let header = window.take(n, "header").await?;
+    let header = json::parse(header).map_err(|e| fail("header", "a safetensors header", &e))?;
+    let n_entries = header.as_object().map_or(0, serde_json::Map::len) as u64;
+    if n_entries > MAX_COUNT {
+        return Err(fail("header", &format!("at most {MAX_COUNT} tensors"), &n_entries));
+    }
+    let metadata = Metadata::deserialize(&header).map_err(|e| culprit(&name, &header, &e))?;
+    drop(header);
     let data = window.pos();
-    let expected = (metadata.data_len() as u64).checked_add(data);
-    if let Some(len) = window.source_len().filter(|len| Some(*len) != expected) {
+    let Some(end) = (metadata.data_len() as u64).checked_add(data).filter(|end| *end <= MAX_FILE) else {
+        return Err(fail(
+            "length of the file",
+            &format!("at most {MAX_FILE} bytes"),
+            &format_args!("{} of data", metadata.data_len()),
+        ));
+    };
+    if let Some(len) = window.source_len().filter(|len| *len != end) {
         let expected = format!("{} bytes of data", metadata.data_len());
-        return Err(fail("length of the file", &expected, &format_args!("{} (cut short, or not this file)", len - data)));
+        let got = format_args!("{} (cut short, or not this file)", len.saturating_sub(data)).to_string();
+        return Err(fail("length of the file", &expected, &got));
     }
     let mut tensors = Vec::new();
     for name in metadata.offset_keys() {
         let info = metadata.info(&name).unwrap_or_else(|| unreachable!("the header lists this name"));
         let place = format!("tensor {name}");
+        if name.len() > MAX_ORIGIN {
+            return Err(fail(&place, &format!("a name of at most {MAX_ORIGIN} bytes"), &name.len()));
+        }
         let ty = match info.dtype {
             Dtype::F32 => TensorType::F32,
             Dtype::F16 => TensorType::F16,
@@ -52,9 +64,8 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
         if info.shape.is_empty() || info.shape.len() > 4 || info.shape.contains(&0) {
             return Err(fail(&place, "1 to 4 dimensions above 0", &format_args!("{:?}", info.shape)));
         }
-        let offset = data.checked_add(info.data_offsets.0 as u64);
-        let offset = offset.ok_or_else(|| fail(&place, "an offset in the file", &info.data_offsets.0))?;
-        // The crate has compared the range with shape and type.
+        // The crate has compared the range with shape and type, and the last one ends where the file does.
+        let offset = data + info.data_offsets.0 as u64;
         let bytes = (info.data_offsets.1 - info.data_offsets.0) as u64;
         tensors.push(Tensor { origin: name.clone(), name, ty, shape: info.shape.clone(), file, offset, bytes });
     }

@@ -3,6 +3,7 @@
 //! A stream cannot go back. So a reader asks for bytes in increasing order only: the header in pieces through a [`Window`], which
 //! then hands over what it read too far, and after that the tensors in file order.
 
+use super::limits::MAX_HEADER;
 use crate::{Error, Result};
 use std::{borrow::Cow, future::Future, pin::Pin};
 
@@ -142,8 +143,6 @@ impl Window {
     /// A header is read in pieces of this size, or of what a long string still needs.
     const PIECE: usize = 64 << 10;
     const LARGE_PIECE: usize = 4 << 20;
-    /// No header is longer: the longest part is a tokenizer, of 20 MB at most in today's models.
-    pub const MAX_HEADER: u64 = 256 << 20;
 
     /// At the first byte of a source.
     pub fn new(source: Box<dyn Source>) -> Self {
@@ -172,8 +171,8 @@ impl Window {
         if let Some(left) = known.filter(|left| *left < n) {
             return Err(wrong_length(self.name(), what, pos, n, left));
         }
-        if pos.checked_add(n).is_none_or(|end| end > Self::MAX_HEADER) {
-            let limit = format_args!("a header of at most {} bytes", Self::MAX_HEADER).to_string();
+        if pos.checked_add(n).is_none_or(|end| end > MAX_HEADER) {
+            let limit = format!("a header of at most {MAX_HEADER} bytes");
             return Err(Error::format(self.name(), what, limit, format_args!("{n} bytes more at byte {pos}")));
         }
         // Below MAX_HEADER, so a usize everywhere.
@@ -181,6 +180,8 @@ impl Window {
         if self.held.len() - self.used < n {
             self.held.drain(..self.used);
             (self.at, self.used) = (pos, 0);
+            // Of a long string nothing is kept once it is taken.
+            self.held.shrink_to(Self::LARGE_PIECE);
         }
         while self.held.len() < self.used + n {
             let missing = self.used + n - self.held.len();

@@ -23,7 +23,7 @@ mod unchecked;
 pub use adapter::{AdapterInfo, AdapterPick, adapters};
 pub use executor::{Counters, Executor, MAX_REPLAYS, PendingRead};
 pub use host::{Asking, Host, Moment, set_host};
-pub use preprocess::{Compiler, preprocess};
+pub use preprocess::{Compiler, expand, preprocess};
 
 use crate::error::{Error, Result};
 use crate::graph::Features;

@@ -48,22 +48,36 @@ pub fn preprocess(kernel: &Kernel, variant: &Variant, compiler: Compiler) -> Res
         // Writing to a string cannot fail.
         let _ = writeln!(out, "const {name} = {value}u;");
     }
-    let mut pass = Pass { kernel, variant, imported: Vec::new(), out };
-    pass.file(&format!("shaders/{}.wgsl", kernel.name), kernel.wgsl, Some(kernel.flags))?;
+    expand(kernel.name, kernel.wgsl, kernel.flags, variant, out)
+}
+
+/// Appends the WGSL text of the kernel `name` to `out`, its directives obeyed; `flags` are those that it may ask for.
+///
+/// # Errors
+/// As [`preprocess`].
+pub fn expand(name: &str, wgsl: &str, flags: &[&str], variant: &Variant, out: String) -> Result<String> {
+    let mut pass = Pass { name, variant, imported: Vec::new(), out };
+    pass.file(&format!("shaders/{name}.wgsl"), wgsl, Some(flags))?;
     Ok(pass.out)
 }
 
 struct Pass<'a> {
-    kernel: &'a Kernel,
+    /// The kernel's.
+    name: &'a str,
     variant: &'a Variant,
     imported: Vec<&'static str>,
     out: String,
 }
 
+/// Conditions within one another, at most.
+const MAX_NESTED: usize = 64;
+
 /// An `#ifdef` that is still open.
 struct Open {
     line: usize,
     taken: bool,
+    /// Whether all around it are taken.
+    live: bool,
     seen_else: bool,
 }
 
@@ -72,8 +86,8 @@ impl Pass<'_> {
     fn file(&mut self, path: &str, text: &str, flags: Option<&[&str]>) -> Result<()> {
         let mut open: Vec<Open> = Vec::new();
         for (line, words) in (1..).zip(text.lines()) {
-            let fail = |message: String| Err(Error::Gpu { place: format!("{path}:{line}"), message });
-            let live = open.iter().all(|condition| condition.taken);
+            let fail = |message: String| Err(Error::gpu(format_args!("{path}:{line}"), message));
+            let live = open.last().is_none_or(|condition| condition.live && condition.taken);
             let Some(directive) = words.trim_start().strip_prefix('#') else {
                 if live {
                     self.out.push_str(words);
@@ -82,7 +96,7 @@ impl Pass<'_> {
                 continue;
             };
             let code = directive.split("//").next().unwrap_or_default();
-            match code.split_whitespace().collect::<Vec<_>>()[..] {
+            match code.split_whitespace().take(3).collect::<Vec<_>>()[..] {
                 ["import", name] => {
                     if live {
                         self.import(name).or_else(|unknown| match unknown {
@@ -93,10 +107,13 @@ impl Pass<'_> {
                 }
                 [word @ ("ifdef" | "ifndef"), flag] => {
                     if flags.is_some_and(|flags| !flags.contains(&flag)) {
-                        return fail(format!("flag {flag} is not declared by the kernel {}", self.kernel.name));
+                        return fail(format!("flag {flag} is not declared by the kernel {}", self.name));
+                    }
+                    if open.len() == MAX_NESTED {
+                        return fail(format!("#{word} in {MAX_NESTED} others"));
                     }
                     let taken = self.variant.has(flag) == (word == "ifdef");
-                    open.push(Open { line, taken, seen_else: false });
+                    open.push(Open { line, taken, live, seen_else: false });
                 }
                 ["else"] => match open.last_mut() {
                     Some(condition) if !condition.seen_else => {
@@ -114,9 +131,7 @@ impl Pass<'_> {
             }
         }
         match open.pop() {
-            Some(Open { line, .. }) => {
-                Err(Error::Gpu { place: format!("{path}:{line}"), message: "#ifdef without #endif".to_owned() })
-            }
+            Some(Open { line, .. }) => Err(Error::gpu(format_args!("{path}:{line}"), "#ifdef without #endif")),
             None => Ok(()),
         }
     }

@@ -321,15 +321,29 @@ struct Declared {
 const COMPARABLE: u128 = 64;
 const SMALL: u128 = 1 << 24;
 
-/// A configuration that the file cannot be of, by numbers alone, before anything is set aside for it.
+/// And layer by layer with one of up to this many layers beside a quarter of the file's tensors: a layer has nine tensors or more.
+const SMALL_LAYERS: usize = 256;
+
+/// A configuration that the file cannot be of, by numbers alone, before anything is set aside for it. How many numbers a file says it
+/// has is no measure of memory where nobody knows its length; how many tensors is.
 fn check_size(checkpoint: &Checkpoint, config: &Config) -> Result<()> {
     let n_values: u128 = checkpoint.tensors.iter().map(|tensor| u128::from(tensor.n_values())).sum();
     let n_parameters = config.n_parameters();
-    if n_parameters <= n_values * COMPARABLE + SMALL {
-        return Ok(());
+    let refused = |expected: String, got: String| Err(Error::format(checkpoint.file_name(), "tensors", expected, got));
+    if n_parameters > n_values * COMPARABLE + SMALL {
+        return refused(format!("{n_parameters} parameters, as its configuration says"), n_values.to_string());
     }
-    let expected = format!("{n_parameters} parameters, as its configuration says");
-    Err(Error::format(checkpoint.file_name(), "tensors", expected, format_args!("{n_values}")))
+    let n_tensors = checkpoint.tensors.len();
+    if config.n_layers > n_tensors / 4 + SMALL_LAYERS {
+        return refused(
+            format!("those of {} layers, as its configuration says", config.n_layers),
+            format!("{n_tensors} tensors"),
+        );
+    }
+    match usize::try_from(n_parameters) {
+        Ok(_) => Ok(()),
+        Err(_) => refused(format!("at most {} parameters here", usize::MAX), format!("{n_parameters} in its configuration")),
+    }
 }
 
 fn declare(checkpoint: &Checkpoint, config: &Config, shape: Shape<'_>) -> Result<Declared> {

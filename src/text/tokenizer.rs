@@ -5,9 +5,10 @@
 //! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
 
 use super::{Detokenizer, Unescape, escape, tokenizer_file};
-use crate::{Error, Result};
+use crate::{Error, Result, json};
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use tokenizers::DecoderWrapper;
+use tokenizers::{DecoderWrapper, PostProcessorWrapper};
 
 /// A tokenizer. Special tokens (such as `<|endoftext|>`) are no text: decoding leaves them out.
 pub struct Tokenizer {
@@ -24,15 +25,20 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Tokenizer`] when the text is not JSON or not a tokenizer, [`Error::Format`] for a merge or an added token that does not
     /// fit the vocabulary.
-    pub fn from_json(name: &str, json: &str) -> Result<Self> {
-        let failed = |reason: tokenizers::Error| Error::Tokenizer(format!("{name}: {}", one_line(&reason.to_string())));
-        // What is no JSON the crate describes better.
-        let parsed = serde_json::from_str(json).unwrap_or_default();
+    pub fn from_json(name: &str, text: &str) -> Result<Self> {
+        let failed = |reason: tokenizers::Error| Error::tokenizer(format_args!("{name}: {reason}"));
+        let mut parsed = json::parse(text.as_bytes()).map_err(|reason| Error::tokenizer(format_args!("{name}: {reason}")))?;
         tokenizer_file::check_merges(name, &parsed)?;
-        let mut inner: tokenizers::Tokenizer = json.parse().map_err(failed)?;
-        tokenizer_file::check_added(name, &parsed, |token| inner.token_to_id(token))?;
+        tokenizer_file::check_steps(name, &parsed)?;
+        // The rest is large, and not needed again.
+        let added = parsed.get_mut("added_tokens").map(Value::take);
+        drop(parsed);
+        let mut inner: tokenizers::Tokenizer = text.parse().map_err(failed)?;
+        tokenizer_file::check_added(name, added.as_ref(), |token| inner.token_to_id(token))?;
         inner.with_truncation(None).map_err(failed)?;
         inner.with_padding(None);
+        // It adds special tokens, which are the caller's to add, and can fail for a text that has a template's second part only.
+        inner.with_post_processor(None::<PostProcessorWrapper>);
         let added = inner.get_added_tokens_decoder();
         let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
         let byte_level = match inner.get_decoder() {
@@ -110,7 +116,7 @@ impl Tokenizer {
 
     /// One more than the largest id: rows that a model's embedding must have. Ids may have holes.
     pub fn n_ids(&self) -> usize {
-        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| (id as usize).saturating_add(1))
     }
 
     /// The id of a token as the vocabulary spells it.
@@ -120,11 +126,7 @@ impl Tokenizer {
 }
 
 fn refused(reason: tokenizers::Error) -> Error {
-    Error::Tokenizer(one_line(&reason.to_string()))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    Error::tokenizer(reason)
 }
 
 /// GPT-2's alphabet: a printable Latin-1 byte is its own character, the n-th other byte is the character 256 + n.

@@ -44,12 +44,44 @@ fn is_merge(vocab: &Map<String, Value>, a: &str, b: &str, prefix: &str) -> bool 
     known(a) && known(b) && b.get(prefix.len()..).is_some_and(|rest| known(&format!("{a}{rest}")))
 }
 
+/// Refuses steps of the way in and out at which the crate would not fail but panic, or allocate what a number in them claims: the normalizer
+/// Precompiled (its table is not checked by the crate), FixedLength of nothing, and a Strip decoder that takes from the end.
+///
+/// # Errors
+/// [`Error::Format`] naming the file, the step and the number.
+pub fn check_steps(file: &str, json: &Value) -> Result<()> {
+    for place in ["normalizer", "pre_tokenizer", "decoder"] {
+        check_step(file, place, &json[place])?;
+    }
+    Ok(())
+}
+
+fn check_step(file: &str, place: &str, step: &Value) -> Result<()> {
+    let wrong = |key: &str, expected: &str| Err(Error::format(file, format_args!("{place}: {key}"), expected, &step[key]));
+    // By their keys: the crate takes a step without its type, too.
+    let number = |key: &str| step.get(key).and_then(Value::as_u64);
+    match place {
+        "normalizer" if step.get("precompiled_charsmap").is_some() => {
+            return wrong("type", "another normalizer: tables are not run");
+        }
+        "pre_tokenizer" if number("length") == Some(0) => return wrong("length", "a length above 0"),
+        "decoder" if number("stop").is_some_and(|stop| stop > 0) => return wrong("stop", "0: nothing is taken from the end"),
+        _ => {}
+    }
+    let inner = match step {
+        Value::Array(steps) => steps.iter().collect::<Vec<_>>(),
+        Value::Object(entries) => entries.values().filter(|value| value.is_array() || value.is_object()).collect(),
+        _ => Vec::new(),
+    };
+    inner.into_iter().try_for_each(|step| check_step(file, place, step))
+}
+
 /// Refuses added tokens whose id is not the one that the tokenizer gave them.
 ///
 /// # Errors
 /// [`Error::Format`] naming the file and the token.
-pub fn check_added(file: &str, json: &Value, id_of: impl Fn(&str) -> Option<u32>) -> Result<()> {
-    for added in json["added_tokens"].as_array().into_iter().flatten() {
+pub fn check_added(file: &str, added_tokens: Option<&Value>, id_of: impl Fn(&str) -> Option<u32>) -> Result<()> {
+    for added in added_tokens.and_then(Value::as_array).into_iter().flatten() {
         let (Some(token), Some(id)) = (added["content"].as_str(), added["id"].as_u64()) else { continue };
         if let Some(given) = id_of(token).filter(|given| u64::from(*given) != id) {
             let expected = format!("the id {given}: its own in model.vocab, else the next one");

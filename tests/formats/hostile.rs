@@ -7,41 +7,41 @@ use safetensors::Dtype;
 
 /// Hand-made GGUF headers.
 #[derive(Clone, Default)]
-struct Raw(Vec<u8>);
+pub struct Raw(pub Vec<u8>);
 
 impl Raw {
-    fn start(n_tensors: u64, n_pairs: u64) -> Self {
+    pub fn start(n_tensors: u64, n_pairs: u64) -> Self {
         Self::default().bytes(b"GGUF").u32(3).u64(n_tensors).u64(n_pairs)
     }
 
-    fn fox(n_tensors: u64) -> Self {
+    pub fn fox(n_tensors: u64) -> Self {
         Self::start(n_tensors, 1).text("general.architecture").u32(8).text("fox")
     }
 
-    fn tensor(self, name: &str, dims: &[u64], ty: u32, offset: u64) -> Self {
+    pub fn tensor(self, name: &str, dims: &[u64], ty: u32, offset: u64) -> Self {
         let start = self.text(name).u32(dims.len() as u32);
         dims.iter().fold(start, |raw, dim| raw.u64(*dim)).u32(ty).u64(offset)
     }
 
-    fn data(mut self, n: usize) -> Self {
+    pub fn data(mut self, n: usize) -> Self {
         self.0.resize(self.0.len().next_multiple_of(32) + n, 0);
         self
     }
 
-    fn bytes(mut self, bytes: &[u8]) -> Self {
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
         self
     }
 
-    fn u32(self, v: u32) -> Self {
+    pub fn u32(self, v: u32) -> Self {
         self.bytes(&v.to_le_bytes())
     }
 
-    fn u64(self, v: u64) -> Self {
+    pub fn u64(self, v: u64) -> Self {
         self.bytes(&v.to_le_bytes())
     }
 
-    fn text(self, text: &str) -> Self {
+    pub fn text(self, text: &str) -> Self {
         self.u64(text.len() as u64).bytes(text.as_bytes())
     }
 }

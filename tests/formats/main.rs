@@ -1,9 +1,15 @@
 //! Checkpoints: what goes in comes out, what other tools write is read, and what is broken is refused by name.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "../common/hostile/mod.rs"]
+mod hostile_input;
+
 mod blocks;
 mod hostile;
 mod import;
+mod lessons;
+mod manifests;
+mod mutations;
 mod tiny;
 
 use kitfox::Result;

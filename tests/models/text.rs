@@ -215,6 +215,37 @@ proptest! {
     }
 }
 
+/// Steps at which the crate would panic, or set aside 4 GB for a number.
+#[test]
+fn steps_that_cannot_be_run_are_refused_by_name() {
+    let file = |key: &str, step: &str| {
+        format!(
+            r#"{{"version": "1.0", "added_tokens": [], "{key}": {step}, "model": {{"type": "BPE", "vocab": {{"a": 0}}, "merges": []}}}}"#
+        )
+    };
+    let sequence = |key: &str, step: &str| format!(r#"{{"type": "Sequence", "{key}": [{step}]}}"#);
+    let cases = [
+        (
+            "normalizer",
+            sequence("normalizers", r#"{"type": "Precompiled", "precompiled_charsmap": "/////w=="}"#),
+            "normalizer: type",
+        ),
+        ("normalizer", r#"{"precompiled_charsmap": ""}"#.to_owned(), "normalizer: type"),
+        ("pre_tokenizer", r#"{"type": "FixedLength", "length": 0}"#.to_owned(), "pre_tokenizer: length"),
+        ("decoder", sequence("decoders", r#"{"type": "Strip", "content": " ", "start": 0, "stop": 1}"#), "decoder: stop"),
+        ("decoder", r#"{"content": "a", "start": 2, "stop": 9}"#.to_owned(), "decoder: stop"),
+    ];
+    for (key, step, place) in cases {
+        let error = Tokenizer::from_json("file", &file(key, &step)).map(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("file: {place}: expected ")), "{step}: {error}");
+    }
+    // A template of a second text's tokens only: nothing is added to a text, and nothing can be missing.
+    let template = r#"{"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B", "type_id": 0}}], "pair": [], "special_tokens": {}}"#;
+    let tokenizer =
+        Tokenizer::from_json("file", &file("post_processor", template)).map(|tokenizer| tokenizer.encode("a").unwrap());
+    assert_eq!(tokenizer.unwrap(), [0]);
+}
+
 #[test]
 fn merges_and_added_tokens_that_do_not_fit_the_vocabulary_are_named() {
     let file = |merges: &str, prefix: &str, id: u32| {

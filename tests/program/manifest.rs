@@ -72,3 +72,26 @@ fn what_is_no_file_is_refused() {
         assert!(!Path::new(&format!("{}.manifest.json", file.display())).exists());
     }
 }
+
+#[test]
+fn a_file_is_compared_with_the_manifest_beside_it() {
+    let folder = folder("check");
+    let file = folder.join("zeros.gguf");
+    let check = || {
+        let output = kitfox([Path::new("manifest"), &file, Path::new("--check")]);
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    std::fs::write(&file, vec![0; (4 << 20) + 1]).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(1) && told.contains("manifest.json: open failed"), "{told}");
+    manifest(&file);
+    let (code, told) = check();
+    assert!(code == Some(0) && told.contains(&format!("4194305 bytes, SHA-256 {PIECE_AND_ONE}, as its manifest says")), "{told}");
+    let mut bytes = vec![0; (4 << 20) + 1];
+    bytes[4 << 20] = 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(1) && told.contains("zeros.gguf: piece 1 (from byte 4194304)") && told.contains(ONE), "{told}");
+    std::fs::write(&file, &bytes[1..]).unwrap();
+    assert!(check().1.contains("length: expected 4194305 bytes"));
+}
