@@ -1,4 +1,4 @@
-//! λ over a long context (fox.md 1): gates as trained heads have them, 65,536 tokens. Chunks of any size give the same bits, and
+//! λ over a long context (fox.md 1): gates as trained heads have them, 100,032 tokens. Chunks of any size give the same bits, and
 //! D = λ_i − λ_j is right within 1e-5 + 1e-6·|D| for pairs up to 32 pages apart, on the CPU and on every adapter at hand.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 
@@ -11,7 +11,7 @@ use kitfox::kernel::{forget_gate, inputs};
 use pollster::block_on;
 
 const HEADS: Heads = Heads { n_heads: 3, n_kv_heads: 3, head_dim: 16, n_layers: 2, layer: 1 };
-const N_TOKENS: usize = 65_536;
+const N_TOKENS: usize = 1563 * PAGE;
 
 /// z = w·x before its bias, `[N_TOKENS, n_heads]`: a head that forgets hard (−log f about 2.8), one that forgets softly (about
 /// 0.01), and one that saturates.
@@ -130,7 +130,7 @@ fn check_differences(z: &[f32], lams: &[Vec<u64>], by: &str) {
 }
 
 #[test]
-fn differences_of_lambda_stay_exact_over_65536_tokens_in_any_chunks() {
+fn differences_of_lambda_stay_exact_over_100_032_tokens_in_any_chunks() {
     let z = gates();
     let one_by_one = on_cpu(&z, 1);
     check_differences(&z, &one_by_one, "cpu");
