@@ -21,6 +21,7 @@ mod pruned_mass;
 mod sampler;
 mod sequences;
 mod snapshot;
+mod streams;
 mod switches;
 mod text;
 mod wide;
