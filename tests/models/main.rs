@@ -13,6 +13,7 @@ mod import;
 mod in_flight;
 mod json_escape;
 mod layer;
+mod lessons;
 mod measured;
 mod model;
 mod plan;
