@@ -200,6 +200,30 @@ fn every_module_says_what_is_here_and_no_file_is_too_long() {
     assert!(!unchecked.exists() || read_to_string(unchecked).unwrap().lines().count() <= 80, "gpu/unchecked.rs grows");
 }
 
+/// The tests that tests/README.md names are there.
+#[test]
+fn every_report_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let scripts = ["tests/web", "web/test"].into_iter().flat_map(|folder| read_dir(root.join(folder)).unwrap());
+    let scripts = scripts.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|kind| kind == "mjs"));
+    let all: String = sources(&root.join("tests")).into_iter().chain(scripts).map(|path| read_to_string(path).unwrap()).collect();
+    let table = read_to_string(root.join("tests/README.md")).unwrap();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| report")).collect();
+    assert_eq!(rows.len(), 20);
+    for row in rows {
+        let tests = row.rsplit('|').nth(1).unwrap().split('`').skip(1).step_by(2);
+        assert!(tests.clone().count() > 0, "{row}");
+        for test in tests {
+            let is_there = if test.contains(' ') {
+                all.contains(test)
+            } else {
+                all.contains(&format!("fn {test}()")) || all.contains(&format!("fn {test}(\n"))
+            };
+            assert!(is_there, "there is no test {test}");
+        }
+    }
+}
+
 /// The test of the test: each rule catches what breaks it, and lets pass what only looks like it.
 #[test]
 fn a_wrong_arrow_is_caught() {

@@ -4,7 +4,7 @@
 use super::gguf::{ALIGNMENT, ARCHITECTURE, ARRAY, MAGIC, STRING, Scalar, VERSION, Value, align, type_from_id};
 use super::limits::{MAX_COUNT, MAX_DIMS, MAX_FILE, MAX_HEADER, MAX_KEY, MAX_TENSOR_NAME};
 use super::source::{Source, Window};
-use super::{Checkpoint, Kind, Tensor, TensorType, in_file_order, keys};
+use super::{Checkpoint, Kind, Tensor, TensorType, check_name, in_file_order, keys};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -37,6 +37,7 @@ pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     let tokenizer = keys::take_text(&file, &mut metadata, keys::TOKENIZER)?;
     let (config, source_config) = keys::from_metadata(&file, &metadata)?;
     let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
+    check_name(&file, "general.name", &name)?;
     let tokenizer_file = format!("{file}: {}", keys::TOKENIZER);
     Ok(Checkpoint {
         name,
@@ -213,6 +214,7 @@ impl Reader {
     /// A tensor's entry; its offset still counts from the start of the data.
     async fn tensor(&mut self, ix: u64, alignment: u64) -> Result<Tensor> {
         let name = self.string(&format!("name of tensor {ix}"), MAX_TENSOR_NAME).await?;
+        check_name(self.window.name(), &format!("name of tensor {ix}"), &name)?;
         let place = format!("tensor {name}");
         let n_dims = self.u32(&place).await?;
         if !(1..=MAX_DIMS).contains(&n_dims) {

@@ -200,6 +200,14 @@ pub async fn open(path: &std::path::Path) -> Result<Checkpoint> {
     if path.is_dir() { hugging_face::open(path).await } else { read(Box::new(FileSource::open(path)?)).await }
 }
 
+/// Refuses a name that a terminal would obey.
+fn check_name(file: &str, place: &str, name: &str) -> Result<()> {
+    if name.chars().any(char::is_control) {
+        return Err(Error::format(file, place, "a name without control characters", format_args!("{name:?}")));
+    }
+    Ok(())
+}
+
 /// Sorts by file and offset; two tensors of one name are an error.
 fn in_file_order(files: &[&str], mut tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
     tensors.sort_by_key(|tensor| (tensor.file, tensor.offset));

@@ -3,7 +3,7 @@
 
 use super::limits::{MAX_COUNT, MAX_FILE, MAX_ORIGIN, MAX_SAFETENSORS_HEADER};
 use super::source::{Source, Window};
-use super::{Tensor, TensorType};
+use super::{Tensor, TensorType, check_name};
 use crate::{Error, Result, json};
 use safetensors::{
     Dtype,
@@ -50,6 +50,7 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
     }
     let mut tensors = Vec::new();
     for name in metadata.offset_keys() {
+        check_name(window.name(), "name of a tensor", &name)?;
         let info = metadata.info(&name).unwrap_or_else(|| unreachable!("the header lists this name"));
         let place = format!("tensor {name}");
         if name.len() > MAX_ORIGIN {

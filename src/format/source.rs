@@ -24,9 +24,18 @@ pub trait Source {
     }
 }
 
-/// Exactly `n` bytes from byte `at`, or an error that says what they were for.
+/// Exactly `n` bytes from byte `at`, or an error that says what they were for. They are asked for in pieces: a source may set aside what it is
+/// asked for, and a file whose length nobody knows may claim anything.
 pub async fn read_exact(source: &mut dyn Source, at: u64, n: usize, what: &str) -> Result<Vec<u8>> {
-    let bytes = source.read(at, n).await?;
+    const PIECE_BYTES: usize = 4 << 20;
+    let mut bytes = source.read(at, n.min(PIECE_BYTES)).await?;
+    while bytes.len() < n && bytes.len().is_multiple_of(PIECE_BYTES) && !bytes.is_empty() {
+        let more = source.read(at.saturating_add(bytes.len() as u64), (n - bytes.len()).min(PIECE_BYTES)).await?;
+        if more.is_empty() {
+            break;
+        }
+        bytes.extend(more);
+    }
     if bytes.len() == n { Ok(bytes) } else { Err(wrong_length(source.name(), what, at, n as u64, bytes.len() as u64)) }
 }
 

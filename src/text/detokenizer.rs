@@ -10,6 +10,8 @@ use crate::Result;
 
 /// A character has at most four bytes, so longer runs are no character in the making but bytes that are not UTF-8.
 const MAX_WAITING: usize = 16;
+/// Tokens of a window: a run of tokens that stand for nothing would make it long, and each of its tokens would be decoded again and again.
+const MAX_WINDOW: usize = 64;
 
 /// The decoder of one stream of tokens.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +66,13 @@ impl Detokenizer {
         let same = text.char_indices().zip(self.text_out.chars()).take_while(|((_, new), old)| new == old);
         let fresh_at = same.last().map_or(0, |((at, new), _)| at + new.len_utf8());
         let fresh = text.as_bytes()[fresh_at..].to_vec();
-        if fresh.is_empty() {
+        if fresh.is_empty() && self.window.len() < MAX_WINDOW {
             self.n_out = self.window.len();
         } else {
-            // The first token of a text may lose its space: the tokens of this piece stay in front of the next.
-            self.window.drain(..self.n_out);
+            // The first token of a text may lose its space: the tokens of this piece (of a run that stands for nothing, its last one) stay in
+            // front of the next.
+            let n_out = if fresh.is_empty() { self.window.len() - 1 } else { self.n_out };
+            self.window.drain(..n_out);
             self.n_out = self.window.len();
             self.text_out = tokenizer.spell(&self.window)?;
         }

@@ -2,7 +2,7 @@
 //!
 //! On the way out each stage works on a stream and may hold back what it cannot decide yet:
 //! [`TextStream`] joins them: [`Detokenizer`] (ids to bytes) → [`Unescape`] (for models of JSON-escaped text) →
-//! [`StopMatcher`] (bytes up to a stop string) → [`Utf8Stream`] (bytes to whole characters).
+//! [`Utf8Stream`] (bytes to whole characters) → [`StopMatcher`] (text up to a stop string).
 //! However the stream is cut, the pieces joined equal the whole decoded at once.
 
 mod detokenizer;

@@ -3,13 +3,14 @@
 use super::{Detokenizer, StopMatcher, Tokenizer, Unescape, Utf8Stream};
 use crate::Result;
 
-/// Detokenizer, escape rule, stop strings and UTF-8 of one stream, in a row.
+/// Detokenizer, escape rule, UTF-8 and stop strings of one stream, in a row. Stop strings come last: they are of the text that is shown, where
+/// bytes that are no character are U+FFFD.
 #[derive(Clone, Debug)]
 pub struct TextStream {
     detokenizer: Detokenizer,
     unescape: Unescape,
-    stops: StopMatcher,
     characters: Utf8Stream,
+    stops: StopMatcher,
 }
 
 impl TextStream {
@@ -21,8 +22,8 @@ impl TextStream {
         Ok(Self {
             detokenizer: Detokenizer::new(),
             unescape: Unescape::new(),
-            stops: StopMatcher::new(stops)?,
             characters: Utf8Stream::new(),
+            stops: StopMatcher::new(stops)?,
         })
     }
 
@@ -35,7 +36,8 @@ impl TextStream {
         if tokenizer.is_json_escaped() {
             bytes = self.unescape.push(&bytes);
         }
-        Ok(self.release(&bytes))
+        let text = self.characters.push(&bytes);
+        Ok(self.release(&text))
     }
 
     /// The end of the stream: the text that was held back, and the stop string that it turned out to end with.
@@ -48,20 +50,21 @@ impl TextStream {
             bytes = self.unescape.push(&bytes);
             bytes.extend(self.unescape.finish());
         }
-        let (mut text, stop) = self.release(&bytes);
+        let text = self.characters.push(&bytes) + &self.characters.finish();
+        let (mut text, stop) = self.release(&text);
         if stop.is_none() {
-            text += &self.characters.push(&self.stops.finish());
-            text += &self.characters.finish();
+            text += &characters(&self.stops.finish());
         }
         Ok((text, stop))
     }
 
-    fn release(&mut self, bytes: &[u8]) -> (String, Option<usize>) {
-        let released = self.stops.push(bytes);
-        let mut text = self.characters.push(&released.bytes);
-        if released.stop.is_some() {
-            text += &self.characters.finish();
-        }
-        (text, released.stop)
+    fn release(&mut self, text: &str) -> (String, Option<usize>) {
+        let released = self.stops.push(text.as_bytes());
+        (characters(&released.bytes), released.stop)
     }
+}
+
+/// What is held back begins a stop string, and so with a character: what is let through is always whole ones.
+fn characters(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }

@@ -26,6 +26,15 @@ fn file(vocab: Value, merges: Value, decoder: Value, pre_tokenizer: Value, byte_
     .to_string()
 }
 
+/// A byte-level vocabulary of these tokens, ids in their order; no text is encoded with it.
+pub fn byte_level_of(tokens: &[Vec<u8>]) -> String {
+    let spell = |token: &Vec<u8>| token.iter().copied().map(spelled).collect::<String>();
+    let vocab: serde_json::Map<String, Value> = tokens.iter().enumerate().map(|(id, token)| (spell(token), json!(id))).collect();
+    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    json!({ "version": "1.0", "added_tokens": [], "decoder": byte_level, "model": { "type": "BPE", "vocab": vocab, "merges": [] } })
+        .to_string()
+}
+
 /// Id = byte, plus `<|end|>` = 256 (special), `<plain one>` = 257, and four longer tokens.
 pub fn byte_level() -> String {
     let mut vocab: serde_json::Map<String, Value> = (0..=255u8).map(|byte| (spelled(byte).to_string(), json!(byte))).collect();

@@ -100,6 +100,8 @@ fn hostile_headers_are_refused_by_name() {
         (two(("a", 32), ("b", 32)), &["overlap"]),
         (Raw::fox(1).tensor(&"n".repeat(65), &[8], 0, 0).data(64), &["name of tensor 0", "64 bytes", "65"]),
         (Raw::fox(9).tensor("a", &[8], 0, 0).data(64), &["tensor"]),
+        (Raw::fox(1).tensor("a\u{1b}[2J", &[8], 0, 0).data(64), &["name of tensor 0", "control characters", "\\u{1b}[2J"]),
+        (pair("general.name", 8).text("a\nb"), &["general.name", "control characters"]),
     ];
     for (raw, words) in cases {
         let error = error_of(read(raw.0));
@@ -137,6 +139,11 @@ fn hostile_safetensors_are_refused_by_name() {
         (file(&one("FP12", "[8]", 8), 8), vec!["tensor w", "F32, F16 or BF16", "\"FP12\""]),
         (file(&one("F32", "2", 8), 8), vec!["tensor w", "dtype, shape and data_offsets"]),
         (file(&one("F32", "[2]", 8).replace("},", "}").replace("}}", r#"},"w":1}"#), 8), vec!["header", "\"w\" is listed twice"]),
+        (file(&one("F32", "[2]", 8).replace("\"w\"", "\"w\\n\""), 8), vec!["name of a tensor", "control characters"]),
+        (
+            file(&one("F32", "[2]", 8).replace("\"w\"", &format!("\"{}\"", "w".repeat(1025))), 8),
+            vec!["at most 1024 bytes", "1025"],
+        ),
         (file(&gate, 24), vec!["mlp.gate_proj", "even", "3"]),
         (file(bias, 16), vec!["blk.0.attn_fgate.bias", "two"]),
     ] {

@@ -105,3 +105,42 @@ fn a_tensor_at_an_odd_place_reads_as_any_other() {
     assert!(values.iter().all(|value| (value - 1.5).abs() < 0.01));
     assert_eq!(official(Dtype::F16).tensors.len(), 16);
 }
+
+/// The same of a download whose length nobody knows: what is asked for follows what has come, not what the header says will.
+#[test]
+fn a_claim_of_a_download_without_a_length_asks_for_no_memory() {
+    struct Asked(Vec<u8>, std::rc::Rc<std::cell::Cell<usize>>);
+    impl kitfox::format::Source for Asked {
+        fn name(&self) -> &str {
+            "download"
+        }
+        fn len(&self) -> Option<u64> {
+            None
+        }
+        fn read<'a>(&'a mut self, at: u64, n: usize) -> kitfox::format::BoxFuture<'a, kitfox::Result<Vec<u8>>> {
+            self.1.set(self.1.get().max(n));
+            let start = (at as usize).min(self.0.len());
+            Box::pin(async move { Ok(self.0[start..(start + n).min(self.0.len())].to_vec()) })
+        }
+    }
+    let d = 16_384u64;
+    let names = ["attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"];
+    let mut raw = Raw::start(6, 4).text("general.architecture").u32(8).text("fox-layer");
+    raw = raw.text("fox-layer.embedding_length").u32(4).u32(d as u32);
+    raw = raw.text("fox-layer.attention.head_count").u32(4).u32(128).text("fox-layer.mode").u32(8).text("encoder");
+    for (ix, name) in names.into_iter().enumerate() {
+        raw = raw.tensor(name, &[d, d], 0, ix as u64 * 4 * d * d);
+    }
+    raw = raw.tensor("attn_fgate.weight", &[d, 128], 0, 16 * d * d).tensor("attn_fgate.bias", &[128], 0, 16 * d * d + 512 * d);
+    let file = raw.data(5 << 20).0;
+    let asked = std::rc::Rc::new(std::cell::Cell::new(0));
+    let source = Box::new(Asked(file.clone(), asked.clone()));
+    let error = error_of(pollster::block_on(kitfox::format::layer_gguf::read(source)));
+    assert!(error.contains("attn_q.weight") && error.contains("got 5242880 (the file is cut short)"), "{error}");
+    assert!(asked.get() <= 4 << 20, "asked for {} bytes at once", asked.get());
+    let allocated = allocation_counter::measure(|| {
+        let source = Box::new(Asked(file.clone(), asked.clone()));
+        drop(error_of(pollster::block_on(kitfox::format::layer_gguf::read(source))));
+    });
+    assert!(allocated.bytes_max < 4 * file.len() as u64 + (1 << 20), "{} bytes", allocated.bytes_max);
+}

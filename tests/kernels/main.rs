@@ -9,6 +9,7 @@ mod common;
 mod executor;
 mod kernels;
 mod lambda;
+mod lessons;
 mod long_context;
 mod shaders;
 mod variants;

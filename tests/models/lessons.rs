@@ -1,0 +1,179 @@
+//! Reports to the trackers of other programs about models at work (tests/README.md has the table), each under its symptom.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
+
+use crate::common::tiny::{Tiny, VOCAB};
+use crate::common::{self, golden, tokenizers};
+use kitfox::Error;
+use kitfox::format::{Quant, TensorType};
+use kitfox::session::load::random;
+use kitfox::session::{DeviceChoice, FinishReason, GenerateOptions, Generation, KvType, LoadOptions, Model, SamplerOptions};
+use pollster::block_on;
+use serde_json::json;
+use std::path::Path;
+
+fn tiny(test: &str, spoil: impl FnOnce(&mut Tiny), options: LoadOptions) -> Model {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lessons").join(test);
+    let mut tiny = Tiny::new(Some(tokenizers::byte_level()));
+    tiny.config["training_context"] = json!(512);
+    spoil(&mut tiny);
+    let checkpoint = block_on(kitfox::format::open(&tiny.write(&folder))).unwrap();
+    block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap()
+}
+
+fn on(device: DeviceChoice) -> LoadOptions {
+    LoadOptions { device, chunk: Some(64), ..LoadOptions::default() }
+}
+
+fn devices() -> Vec<DeviceChoice> {
+    let gpu = common::gpu_expected().then_some(DeviceChoice::Gpu);
+    [DeviceChoice::Cpu].into_iter().chain(gpu).collect()
+}
+
+/// Some ids, the same in every run.
+fn ids(n: usize, vocab: usize) -> Vec<u32> {
+    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % vocab as u32).collect()
+}
+
+/// tracel-ai/models#64: WebGPU's grids have 65,535 workgroups an axis. Logits of 70,001 rows, of one token and of several. (A text of 65,536
+/// tokens is read in tests/kernels/long_context.rs.)
+#[test]
+fn more_work_than_65535_workgroups_of_an_axis_is_all_done() {
+    if !common::gpu_expected() {
+        return;
+    }
+    let config = json!({
+        "model_type": "forgetting_transformer-project_fox", "vocab_size": 70_001, "hidden_size": 16, "num_hidden_layers": 1,
+        "num_heads": 1, "intermediate_size": 32,
+    });
+    let run = |device| {
+        let checkpoint = random(config.as_object().unwrap().clone(), Quant::plain(TensorType::F16), 1).unwrap();
+        let options =
+            LoadOptions { device, chunk: Some(3), context: Some(64), kv: KvType::F32, scores: true, ..LoadOptions::default() };
+        let mut model = block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap();
+        let first = block_on(model.score(&ids(3, 70_001))).unwrap();
+        (first, block_on(model.step(70_000)).unwrap())
+    };
+    let (got, want) = (run(DeviceChoice::Gpu), run(DeviceChoice::Cpu));
+    assert_eq!(got.0.len(), 3 * 70_001);
+    for (got, want) in [(&got.0, &want.0), (&got.1, &want.1)] {
+        let off = golden::worst(got, want);
+        assert!(off < golden::BAR && want.iter().any(|logit| logit.abs() > 0.1), "off by {off:.1e}");
+    }
+}
+
+/// onnxruntime#31626, of a whole model: a channel of ±800 goes through every norm. The twins sum in f64.
+#[test]
+fn an_outlier_channel_is_finite_and_right_in_every_layer() {
+    let outlier = |tiny: &mut Tiny| {
+        let rows = &mut tiny.tensors[0].2;
+        let d = rows.len() / VOCAB;
+        for (row, values) in rows.chunks_exact_mut(d).enumerate() {
+            values[5] = if row % 2 == 0 { 800.0 } else { -800.0 };
+        }
+    };
+    let ids = ids(90, VOCAB);
+    let logits = |device| {
+        let mut model =
+            tiny(&format!("outlier {device:?}"), outlier, LoadOptions { kv: KvType::F32, scores: true, ..on(device) });
+        golden::by_chunks(&mut model, &ids)
+    };
+    let want = logits(DeviceChoice::Twin);
+    for device in devices() {
+        let off = golden::worst(&logits(device), &want);
+        assert!(off < golden::BAR, "{device:?}: off by {off:.1e}");
+    }
+}
+
+/// llama.cpp#8106: a kernel for short prompts that nobody tried. Every length to 70, and those around the tiles.
+#[test]
+fn a_prompt_of_any_length_gives_the_logits_of_its_tokens_one_by_one() {
+    let lengths: Vec<usize> = (1..=70).chain(127..=130).chain(191..=194).chain(255..=258).collect();
+    for case in ["fox_pro", "fla_gqa_norm_gate", "head_dim_128"] {
+        let options = LoadOptions { kv: KvType::F32, context: Some(320), chunk: Some(128), ..on(DeviceChoice::Cpu) };
+        let open = || block_on(kitfox::format::open(&golden::directory(case))).unwrap();
+        let mut model = block_on(Model::load(open(), options, &mut |_| Ok(()))).unwrap();
+        let ids = ids(258, model.vocab());
+        let lengths = if case == "head_dim_128" { &lengths[..12] } else { &lengths[..] };
+        let by_steps: Vec<Vec<f32>> =
+            ids[..*lengths.last().unwrap()].iter().map(|id| block_on(model.step(*id)).unwrap()).collect();
+        for n in lengths {
+            model.reset();
+            let (last, before) =
+                ids[..*n].chunks(128).collect::<Vec<_>>().split_last().map(|(last, before)| (*last, before.to_vec())).unwrap();
+            for chunk in before {
+                block_on(model.prefill(chunk, false)).unwrap();
+            }
+            let logits = block_on(model.prefill(last, true)).unwrap().unwrap();
+            let off = golden::worst(&logits, &by_steps[n - 1]);
+            assert!(off < golden::BAR, "{case}, {n} tokens: off by {off:.1e}");
+        }
+    }
+}
+
+/// llama.cpp#28527, #12396, tenstorrent/vllm#415: a prompt of which a part was read before, saved and restored, at every place.
+#[test]
+fn a_cached_prefix_gives_the_answer_of_a_fresh_prompt() {
+    for (case, n) in [("fox_pro", 80), ("fla_window_bias", 70)] {
+        let options = LoadOptions { kv: KvType::F32, context: Some(128), ..on(DeviceChoice::Cpu) };
+        let open = || block_on(kitfox::format::open(&golden::directory(case))).unwrap();
+        let mut model = block_on(Model::load(open(), options.clone(), &mut |_| Ok(()))).unwrap();
+        let mut other = block_on(Model::load(open(), options, &mut |_| Ok(()))).unwrap();
+        let ids = ids(n, model.vocab());
+        let best = |logits: &[f32]| (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+        let whole = |model: &mut Model, ids: &[u32]| {
+            let mut logits = None;
+            for chunk in ids.chunks(64) {
+                logits = block_on(model.prefill(chunk, true)).unwrap();
+            }
+            logits.unwrap()
+        };
+        let fresh = whole(&mut model, &ids);
+        for cut in 1..n {
+            model.reset();
+            block_on(model.read(&ids[..cut])).unwrap();
+            let saved = block_on(model.save(&[])).unwrap();
+            block_on(other.restore(&saved)).unwrap();
+            for model in [&mut model, &mut other] {
+                let logits = whole(model, &ids[cut..]);
+                let off = golden::worst(&logits, &fresh);
+                assert!(off < golden::BAR && best(&logits) == best(&fresh), "{case}, cut at {cut}: off by {off:.1e}");
+            }
+        }
+    }
+}
+
+/// wllama#118, #130: what is empty, and what is too long, has a documented end.
+#[test]
+fn prompts_of_nothing_of_the_context_and_of_ten_times_it_end_as_documented() {
+    const CONTEXT: usize = 64;
+    let mut model = tiny("lengths", |tiny| tiny.config["training_context"] = json!(CONTEXT), on(DeviceChoice::Cpu));
+    let options = |max_tokens| GenerateOptions {
+        max_tokens,
+        ignore_eos: true,
+        sampler: SamplerOptions { temperature: 0.0, ..SamplerOptions::default() },
+        ..GenerateOptions::default()
+    };
+    let mut run = |prompt: &str, max_tokens| {
+        let mut generation = Generation::new(&model, prompt, options(max_tokens))?;
+        while block_on(generation.next(&mut model))?.is_some() {}
+        Ok::<_, Error>((generation.generated_ids().len(), generation.finish().unwrap().clone()))
+    };
+    // BOS and the prompt's letters, one token each; of the last token drawn nothing is read.
+    let letters = |n: usize| "a".repeat(n);
+    for (prompt, max_tokens, n) in
+        [(letters(1), 1, 1), ("<|end|>".into(), 3, 3), (letters(10), 5, 5), (letters(CONTEXT - 2), 1, 1)]
+    {
+        assert_eq!(run(&prompt, max_tokens).unwrap(), (n, FinishReason::Length), "{} bytes, {max_tokens}", prompt.len());
+    }
+    for max_tokens in [1000, usize::MAX] {
+        let (n, finish) = run(&letters(10), max_tokens).unwrap();
+        assert!((CONTEXT - 11..=CONTEXT - 10).contains(&n) && finish != FinishReason::Eos, "{n} {finish:?}");
+    }
+    assert!(matches!(run("", 1), Err(Error::Argument { .. })), "nothing is no prompt");
+    assert!(matches!(run(&letters(10), 0), Err(Error::Argument { .. }) | Ok((0, _))), "no tokens");
+    for n in [CONTEXT - 1, CONTEXT, CONTEXT + 1, 10 * CONTEXT, 1000 * CONTEXT] {
+        let refused = run(&letters(n), 1);
+        assert!(matches!(refused, Err(Error::ContextFull { available: CONTEXT, needed }) if needed == n + 2), "{n}: {refused:?}");
+    }
+    assert_eq!(run(&letters(2), 2).unwrap().0, 2, "usable after");
+}
