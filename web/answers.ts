@@ -16,6 +16,8 @@ export interface EnginePiece {
   logprobs?: ArrayLike<number> | undefined;
   finish?: 'length' | 'eos' | 'stop' | 'context' | undefined;
   stop?: string | undefined;
+  kvBytesLive: number;
+  kvBytesFreed: number;
 }
 
 /** A loaded model: the wasm class `Engine`. A new start drops what the last one left. */
@@ -25,7 +27,7 @@ export interface Engine extends ValueEngine {
   prefill(): Promise<{ done: number; total: number }>;
   next(): Promise<EnginePiece>;
   /** What the text that has ended took. */
-  cost(): Promise<{ kvBytesLive: number; cpuUsPerToken?: number }>;
+  cost(): Promise<{ kvBytesLive: number; kvBytesFreed: number; cpuUsPerToken?: number }>;
   startLogits(ids: Uint32Array, decode: boolean): void | Promise<void>;
   /** Logits after each of the next ids; none at the end. */
   logits(): Promise<Float32Array>;
@@ -76,9 +78,9 @@ async function generate(engine: Engine, { call, prompt, options, session }: Aske
     more = done < total;
   }
   for (;;) {
-    const { text, ids, logprobs, finish, stop } = await step(() => engine.next());
+    const { text, ids, logprobs, finish, stop, kvBytesLive, kvBytesFreed } = await step(() => engine.next());
     const likely = logprobs === undefined ? {} : { logprobs: Array.from(logprobs) };
-    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids), ...likely });
+    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids), kvBytesLive, kvBytesFreed, ...likely });
     if (finish === undefined) continue;
     const cost = await step(() => engine.cost());
     say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }), ...cost }, info: info() });

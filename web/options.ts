@@ -127,6 +127,8 @@ export interface Summary {
   seed: number;
   /** Bytes of keys and values that a next token could look at; absent after an abort. */
   kvBytesLive?: number;
+  /** Bytes of those that were freed because they are forgotten for good; absent after an abort. */
+  kvBytesFreed?: number;
   /**
    * Microseconds of the worker's thread a token after the prompt, by the browser's clock: on a GPU what a token costs beyond the
    * GPU's own work. Absent after an abort, and without tokens.

@@ -68,11 +68,11 @@ export type Call = Request & { call: number };
 export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | { type: 'abort'; call: number };
 
 /** How an answer of text ended, and what it took. */
-export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'cpuUsPerToken'> {}
+export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'kvBytesFreed' | 'cpuUsPerToken'> {}
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, one of gates `measured` and `gates`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
   | ({ type: 'progress' } & LoadProgress)
@@ -81,7 +81,7 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }
   | { type: 'prefill'; call: number; done: number; total: number }
-  | { type: 'piece'; call: number; text: string; ids: number[]; logprobs?: number[] }
+  | { type: 'piece'; call: number; text: string; ids: number[]; logprobs?: number[]; kvBytesLive: number; kvBytesFreed: number }
   | { type: 'done'; call: number; ending: Ending; info: I }
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }

@@ -30,7 +30,7 @@ pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
 pub use layer::{ForgettingAttentionLayer, LayerOptions};
 pub use load::{KvType, LoadOptions, Progress};
 pub use model::Model;
-pub use pages::Pruning;
+pub use pages::{KvBytes, Pruning};
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;

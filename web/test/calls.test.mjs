@@ -51,7 +51,7 @@ class Speller {
   }
 
   async cost() {
-    return { kvBytesLive: 64 * this.said, cpuUsPerToken: 2.5 };
+    return { kvBytesLive: 64 * this.said, kvBytesFreed: 5, cpuUsPerToken: 2.5 };
   }
 
   startBench(options) {
@@ -80,7 +80,7 @@ class Speller {
       const text = this.prompt[this.said % this.prompt.length];
       this.said += 1;
       const likely = this.options.logprobs ? { logprobs: Float32Array.of(-this.said) } : {};
-      return { text, ids: [this.said], ...likely, ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
+      return { text, ids: [this.said], kvBytesLive: 64 * this.said, kvBytesFreed: this.said - 1, ...likely, ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
     });
   }
 }
@@ -149,12 +149,14 @@ test('pieces, return value and summary', async () => {
   while (!(step = await generation.next()).done) pieces.push(step.value);
   assert.deepEqual(pieces.map(({ text, ids }) => [text, ...ids]), [['a', 1], ['b', 2], ['c', 3]]);
   assert.equal(`${pieces[1]}`, 'b');
+  assert.deepEqual(pieces.map(({ kvBytesLive, kvBytesFreed }) => [kvBytesLive, kvBytesFreed]), [[64, 0], [128, 1], [192, 2]], 'as far as the engine knows');
   assert.deepEqual(prefills, [{ done: 4, total: 6 }, { done: 6, total: 6 }]);
   assert.equal(step.value, generation.summary);
   const { finish, tokens, promptTokens, seed, tokensPerSecond, firstTokenMs } = generation.summary;
   assert.deepEqual({ finish, tokens, promptTokens, seed }, { finish: 'length', tokens: 3, promptTokens: 6, seed: 5 });
   assert.ok(tokensPerSecond > 0 && firstTokenMs >= 0);
-  assert.deepEqual([generation.summary.kvBytesLive, generation.summary.cpuUsPerToken], [192, 2.5]);
+  const { kvBytesLive, kvBytesFreed, cpuUsPerToken } = generation.summary;
+  assert.deepEqual([kvBytesLive, kvBytesFreed, cpuUsPerToken], [192, 5, 2.5]);
   assert.deepEqual(await generation.next(), { done: true, value: undefined });
 });
 

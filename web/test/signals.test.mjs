@@ -104,6 +104,7 @@ const CALLS = {
   'Session.prototype.append': [session, (one, options) => one.append('a', options), 'engine'],
   'Session.prototype.generate': [session, (one, options) => text(one.generate(options)), 'engine'],
   'Session.prototype.mark': [session, (one, options) => one.mark(options), 'engine'],
+  'Session.prototype.unmark': [session, (one, options) => one.unmark(1, options), 'engine'],
   'Session.prototype.rewind': [session, (one, options) => one.rewind(0, options), 'engine'],
   'Session.prototype.fork': [session, async (one, options) => void (await one.fork(options)), 'engine'],
   'Session.prototype.save': [session, (one, options) => one.save(options), 'engine'],
