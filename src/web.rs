@@ -18,6 +18,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_time::{Duration, Instant};
 
+mod attention;
 mod host;
 mod layer;
 mod options;
@@ -323,7 +324,11 @@ impl Engine {
             ("ids", numbers.into()),
             ("layers", config.n_layers.into()),
             ("heads", config.n_heads.into()),
+            ("kvHeads", config.n_kv_heads.into()),
         ]);
+        if let Some(ln_epsilon) = self.model.log_pruning_tolerance() {
+            set(&out, "prune", ln_epsilon.exp().into());
+        }
         if let Some(bounds) = self.model.score_bounds() {
             let u: Vec<f32> = bounds.iter().map(|u| (*u as f32).next_up()).collect();
             set(&out, "u", js_sys::Float32Array::from(&u[..]).into());

@@ -99,7 +99,7 @@ export interface LogitsOptions {
   signal?: AbortSignal;
 }
 
-/** Options of `gates`. */
+/** Options of `gates` and `attention`. */
 export interface GatesOptions {
   /** Ends the call. */
   signal?: AbortSignal;
@@ -274,9 +274,9 @@ export function checkLogits(value: unknown, options: unknown): void {
   check('logits', options, LOGITS);
 }
 
-/** Throws an `argument` error unless these are a text or ids, and options for `gates`. */
-export function checkGates(value: unknown, options: unknown): void {
-  if (typeof value === 'string') checkValue('gates', 'text', value, text('a text, not empty'));
-  else checkValue('gates', 'ids', value, ids);
-  check('gates', options, GATES);
+/** Throws an `argument` error unless these are a text or ids, and options for `gates` or `attention`. */
+export function checkGates(call: 'gates' | 'attention', value: unknown, options: unknown): void {
+  if (typeof value === 'string') checkValue(call, 'text', value, text('a text, not empty'));
+  else checkValue(call, 'ids', value, ids);
+  check(call, options, GATES);
 }

@@ -4,6 +4,7 @@
  * which they come.
  */
 
+import type { Attention } from './attention.js';
 import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
 import type { Gates } from './forgetting.js';
@@ -52,12 +53,13 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
-/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `bench`, single values) and of a layer (`run`). */
+/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `attention`, `bench`, single values) and of a layer (`run`). */
 export type Request =
   | ValueRequest
   | { type: 'generate'; prompt: string; options: EngineOptions; session?: number }
   | { type: 'logits'; ids: Uint32Array; decode: boolean }
   | { type: 'gates'; text?: string; ids?: Uint32Array }
+  | { type: 'attention'; text?: string; ids?: Uint32Array }
   | { type: 'bench'; options: Omit<BenchOptions, 'signal' | 'onProgress'> }
   | { type: 'run'; x: Float32Array };
 
@@ -86,6 +88,7 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }
   | { type: 'gates'; call: number; gates: Gates; info: I }
+  | { type: 'attention'; call: number; attention: Attention; info: I }
   | { type: 'measured'; call: number; done: number; total: number }
   | { type: 'report'; call: number; report: BenchReport; info: I }
   | { type: 'value'; call: number; value: unknown; info: I }

@@ -1,7 +1,5 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
 
-// The package shows gates alone, and its module is near its budget.
-#[cfg(not(target_arch = "wasm32"))]
 pub mod attention;
 pub mod bench;
 pub mod check;
@@ -23,7 +21,6 @@ pub mod trace;
 
 pub use crate::model::Gates;
 pub use crate::model::evict::Overflow;
-#[cfg(not(target_arch = "wasm32"))]
 pub use attention::AttentionRow;
 pub use device::{Device, DeviceChoice};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
