@@ -121,6 +121,24 @@ test('a mark is given up beside the text, and by the button that made it; the pl
   await page.close();
 });
 
+test('the dialog of models says what a load would take: of the list, of an address, and of one that is none', async () => {
+  const { page, complaints } = await open();
+  await page.click('#choose');
+  const shows = (selector, pattern) => page.waitForFunction((selector, pattern) => new RegExp(pattern).test(document.querySelector(selector).textContent), {}, selector, pattern);
+  await shows('#known .takes', '^Kept here, nothing to fetch; \\d+\\.\\d MB of memory on the CPU\\.$');
+  const look = async (url, pattern) => {
+    await page.$eval('#url', (field, url) => (field.value = url), url);
+    await page.click('#plan');
+    await shows('#planned', pattern);
+  };
+  await look('fixtures/nothing.gguf', '^What it takes cannot be told: .*404');
+  await look('chunked.gguf', '^20\\.\\d MB to fetch; \\d+\\.\\d MB of memory on the CPU\\.$');
+  await look('bad/other.gguf', '^What it takes cannot be told: .*other\\.gguf: .*expected');
+  await look('https://elsewhere.example/big.gguf', '^This page fetches nothing from elsewhere\\.example');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('a stop keeps what is there, and the text goes on from it; a change within the answer is yours', async () => {
   const { page, desk, complaints } = await open();
   await desk.set({ prompt: PROMPT });
@@ -266,7 +284,7 @@ test('a model comes as a file, chosen or dropped, as parts, or from an address o
   const address = async (url) => {
     await page.click('#choose');
     await page.$eval('#url', (field, url) => (field.value = url), url);
-    await page.click('#by-url button');
+    await page.click('#by-url button:last-child');
     await desk.loaded();
   };
   await address('https://elsewhere.example/big.gguf');
