@@ -18,6 +18,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_time::{Duration, Instant};
 
+mod attention;
 mod host;
 mod layer;
 mod options;
@@ -33,13 +34,16 @@ export type Read = (at: number, n: number) => Promise<Uint8Array>;
 /** Bytes of weights in place, and in all. A throw ends the load. */
 export type OnProgress = (doneBytes: number, totalBytes: number) => void;
 export interface Prefilled { done: number; total: number }
-/** `finish` comes with the last piece, `stop` with a stop text. */
-/** `logprobs` if they were asked for. */
-export interface EnginePiece { text: string; ids: number[]; logprobs?: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string }
+/** `finish` comes with the last piece, `stop` with a stop text, `logprobs` if they were asked for; the bytes as far as they are known. */
+export interface EnginePiece {
+  text: string; ids: number[]; logprobs?: number[]; finish?: 'length' | 'eos' | 'stop' | 'context'; stop?: string; kvBytesLive: number; kvBytesFreed: number;
+}
 /** What the text that has ended took; `cpuUsPerToken` if it had tokens. */
-export interface Cost { kvBytesLive: number; cpuUsPerToken?: number }
-/** All but log f: `u` where something bounds the scores, `window` where the model has one. */
-export interface EngineGates { ids: number[]; tokens: string[]; layers: number; heads: number; u?: Float32Array; window?: number }
+export interface Cost { kvBytesLive: number; kvBytesFreed: number; cpuUsPerToken?: number }
+/** All but log f: `u` where something bounds the scores, `window` where the model has one, `prune` where pages die by it. */
+export interface EngineGates {
+  ids: number[]; tokens: string[]; layers: number; heads: number; kvHeads: number; u?: Float32Array; window?: number; prune?: number;
+}
 /** `report` comes with the last phase: a JSON object. */
 export interface Measured { done: number; total: number; report?: string }
 export interface EngineInfo {
@@ -192,7 +196,13 @@ impl Engine {
         let piece = piece.map_err(|error| to_js(&error))?.unwrap_or_default();
         self.n_generated += piece.ids.len() as u64;
         let ids = piece.ids.iter().map(|id| JsValue::from(*id)).collect::<Array>();
-        let out = object(&[("text", piece.text.into()), ("ids", ids.into())]);
+        let known = self.model.kv_bytes_known();
+        let out = object(&[
+            ("text", piece.text.into()),
+            ("ids", ids.into()),
+            ("kvBytesLive", (known.live as f64).into()),
+            ("kvBytesFreed", (known.freed as f64).into()),
+        ]);
         if !piece.logprobs.is_empty() {
             let logprobs = piece.logprobs.iter().map(|logprob| JsValue::from(*logprob)).collect::<Array>();
             set(&out, "logprobs", logprobs.into());
@@ -210,7 +220,8 @@ impl Engine {
     pub async fn cost(&mut self) -> Result<Cost, JsValue> {
         let Some(generation) = &self.generation else { return Err(not_started()) };
         let kv_bytes = self.model.kv_bytes_live().await.map_err(|error| to_js(&error))?;
-        let out = object(&[("kvBytesLive", (kv_bytes as f64).into())]);
+        let freed = self.model.kv_bytes_known().freed;
+        let out = object(&[("kvBytesLive", (kv_bytes as f64).into()), ("kvBytesFreed", (freed as f64).into())]);
         let n = generation.generated_ids().len();
         if n > 0 {
             set(&out, "cpuUsPerToken", (self.spent.as_secs_f64() * 1e6 / n as f64).into());
@@ -313,7 +324,11 @@ impl Engine {
             ("ids", numbers.into()),
             ("layers", config.n_layers.into()),
             ("heads", config.n_heads.into()),
+            ("kvHeads", config.n_kv_heads.into()),
         ]);
+        if let Some(ln_epsilon) = self.model.log_pruning_tolerance() {
+            set(&out, "prune", ln_epsilon.exp().into());
+        }
         if let Some(bounds) = self.model.score_bounds() {
             let u: Vec<f32> = bounds.iter().map(|u| (*u as f32).next_up()).collect();
             set(&out, "u", js_sys::Float32Array::from(&u[..]).into());

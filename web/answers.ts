@@ -1,5 +1,6 @@
 /** How a model and a layer answer the calls of a page: step after step of the wasm engine, so that an abort gets in between. */
 
+import { place, room, rowsOf } from './attention.js';
 import type { BenchReport } from './bench.js';
 import { KitfoxError } from './errors.js';
 import type { Gates } from './forgetting.js';
@@ -16,6 +17,8 @@ export interface EnginePiece {
   logprobs?: ArrayLike<number> | undefined;
   finish?: 'length' | 'eos' | 'stop' | 'context' | undefined;
   stop?: string | undefined;
+  kvBytesLive: number;
+  kvBytesFreed: number;
 }
 
 /** A loaded model: the wasm class `Engine`. A new start drops what the last one left. */
@@ -25,7 +28,7 @@ export interface Engine extends ValueEngine {
   prefill(): Promise<{ done: number; total: number }>;
   next(): Promise<EnginePiece>;
   /** What the text that has ended took. */
-  cost(): Promise<{ kvBytesLive: number; cpuUsPerToken?: number }>;
+  cost(): Promise<{ kvBytesLive: number; kvBytesFreed: number; cpuUsPerToken?: number }>;
   startLogits(ids: Uint32Array, decode: boolean): void | Promise<void>;
   /** Logits after each of the next ids; none at the end. */
   logits(): Promise<Float32Array>;
@@ -34,6 +37,8 @@ export interface Engine extends ValueEngine {
   startGates(text?: string, ids?: Uint32Array): Omit<Gates, 'logF'> | Promise<Omit<Gates, 'logF'>>;
   /** log f of the next tokens, [layers, heads, n]; none at the end. */
   gates(): Promise<Float32Array>;
+  /** The attention weights of the next tokens, begun as their gates: [layers, heads, Σ (i + 1)]; none at the end. */
+  attention(): Promise<Float32Array>;
   /** Measures one phase; the report, as JSON, comes with the last. */
   bench(): Promise<{ done: number; total: number; report?: string }>;
 }
@@ -49,6 +54,7 @@ export function holdModel(engine: Engine, info: () => Info): Held {
     if (call.type === 'generate') await generate(engine, call, talk, info);
     else if (call.type === 'logits') await logits(engine, call, talk, info);
     else if (call.type === 'gates') await gates(engine, call, talk, info);
+    else if (call.type === 'attention') await attention(engine, call, talk, info);
     else if (call.type === 'bench') await bench(engine, call, talk, info);
     else await answerValue(engine, call, talk, info);
   };
@@ -76,9 +82,9 @@ async function generate(engine: Engine, { call, prompt, options, session }: Aske
     more = done < total;
   }
   for (;;) {
-    const { text, ids, logprobs, finish, stop } = await step(() => engine.next());
+    const { text, ids, logprobs, finish, stop, kvBytesLive, kvBytesFreed } = await step(() => engine.next());
     const likely = logprobs === undefined ? {} : { logprobs: Array.from(logprobs) };
-    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids), ...likely });
+    if (text !== '' || ids.length > 0) say({ type: 'piece', call, text, ids: Array.from(ids), kvBytesLive, kvBytesFreed, ...likely });
     if (finish === undefined) continue;
     const cost = await step(() => engine.cost());
     say({ type: 'done', call, ending: { finish, ...(stop === undefined ? {} : { stop }), ...cost }, info: info() });
@@ -108,6 +114,20 @@ async function gates(engine: Engine, { call, text, ids }: Asked<'gates'>, { step
     say({ type: 'measured', call, done: first, total: n });
   }
   say({ type: 'gates', call, gates: { ...begun, logF }, info: info() }, [logF.buffer]);
+}
+
+async function attention(engine: Engine, { call, text, ids }: Asked<'attention'>, { step, say }: Talk, info: () => Info) {
+  const { tokens, layers, heads, ...begun } = await step(async () => engine.startGates(text, ids));
+  const all = room({ tokens, ids: begun.ids, layers, heads });
+  const n = begun.ids.length;
+  for (let first = 0; first < n; ) {
+    const part = await step(() => engine.attention());
+    const rows = rowsOf(all, first, part);
+    place(all, first, rows, part);
+    first += rows;
+    say({ type: 'measured', call, done: first, total: n });
+  }
+  say({ type: 'attention', call, attention: all, info: info() }, [all.weights.buffer as ArrayBuffer]);
 }
 
 async function bench(engine: Engine, { call, options }: Asked<'bench'>, { step, say }: Talk, info: () => Info) {

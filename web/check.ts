@@ -51,6 +51,12 @@ export function checkValue(call: string, name: string, value: unknown, fits: Che
   if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
 }
 
+/** Throws an `argument` error unless it is a place in a list of `end`. */
+export function within(name: string, value: number, end: number): void {
+  if (Number.isInteger(value) && value >= 0 && value < end) return;
+  throw new KitfoxError('argument', `${name}: expected a whole number from 0 to ${end - 1}, got ${value}`);
+}
+
 /** Characters of a value that a message shows at most. */
 const MOST_SHOWN = 80;
 

@@ -1,9 +1,9 @@
 /**
- * What the forget gates of a text mean: how much of each token a later one can still see, and how far back a head reaches. Plain
- * functions of numbers, the same as `kitfox inspect gates` computes: D_ij = Σ log f over the tokens behind j up to i, F_ij = e^{D_ij}.
+ * What the forget gates of a text mean: how much of each token a later one can still see, how far back a head reaches, and when pages of keys
+ * die. Plain functions of numbers, the same as `kitfox inspect gates` computes: D_ij = Σ log f over the tokens behind j up to i, F_ij = e^{D_ij}.
  */
 
-import { KitfoxError } from './errors.js';
+import { within } from './check.js';
 
 /** The gates of a text. */
 export interface Gates {
@@ -18,6 +18,10 @@ export interface Gates {
   u?: Float32Array;
   /** Keys that a query sees, its own the last, where the model has a sliding window. */
   window?: number;
+  /** Key heads of a layer: each is shared by as many neighbouring heads. */
+  kvHeads: number;
+  /** ε in force: pages die when they and all before them weigh less than this part of a row's attention. Absent: none dies by it. */
+  prune?: number;
 }
 
 /** Rows that an effective context is averaged over: the last ones. */
@@ -57,13 +61,46 @@ export function effectiveContext(gates: Gates, layer: number, head: number): num
   return sum / (n - first);
 }
 
+/** Keys of a page. */
+const PAGE = 64;
+
+/**
+ * Pages of 64 keys of a layer's key head that are alive after each token: those that this or a later token may look at. A page dies once
+ * Λ_t > Λ_b + 2U − ln ε + ln G_b for all heads that share it, with Λ = −Σ log f, b its last key and G_t = f_t · G_{t−1} + 1; with a sliding
+ * window, once it has left that.
+ */
+export function livePages(gates: Gates, layer: number, kvHead: number): Uint32Array {
+  const { heads, kvHeads, window, prune, u } = gates;
+  within('layer', layer, gates.layers);
+  within('kvHead', kvHead, kvHeads);
+  const group = heads / kvHeads;
+  const dies = window === undefined && prune !== undefined && u !== undefined;
+  const queries = dies ? [...Array(group).keys()].map((ix) => endsOf(gatesOf(gates, layer, kvHead * group + ix), u[layer * heads + kvHead * group + ix] ?? 0, prune)) : [];
+  let first = 0;
+  const live = (t: number): number => {
+    if (window !== undefined) first = Math.floor(Math.max(t + 2 - window, 0) / PAGE);
+    while (dies && first < Math.floor((t + 1) / PAGE) && queries.every(({ ends, forgotten }) => (ends[first] ?? 0) < (forgotten[t] ?? 0))) first += 1;
+    return Math.max(Math.ceil((t + 1) / PAGE) - first, 0);
+  };
+  return Uint32Array.from({ length: gates.ids.length }, (_, t) => live(t));
+}
+
+/** Λ of each token, and of each whole page the Λ behind which it is dead. */
+function endsOf(logF: Float32Array, u: number, prune: number): { forgotten: Float64Array; ends: number[] } {
+  const tau = 2 * u - Math.log(prune);
+  const forgotten = new Float64Array(logF.length);
+  const ends: number[] = [];
+  let [sum, g] = [0, 0];
+  for (const [t, value] of logF.entries()) {
+    g = Math.exp(value) * g + 1;
+    forgotten[t] = sum -= value;
+    if ((t + 1) % PAGE === 0) ends.push(tau + sum + Math.log(g));
+  }
+  return { forgotten, ends };
+}
+
 function gatesOf({ layers, heads, ids, logF }: Gates, layer: number, head: number): Float32Array {
   within('layer', layer, layers);
   within('head', head, heads);
   return logF.subarray((layer * heads + head) * ids.length, (layer * heads + head + 1) * ids.length);
-}
-
-function within(name: string, value: number, end: number): void {
-  if (Number.isInteger(value) && value >= 0 && value < end) return;
-  throw new KitfoxError('argument', `${name}: expected a whole number from 0 to ${end - 1}, got ${value}`);
 }

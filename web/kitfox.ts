@@ -10,11 +10,12 @@
  * Importing this module does nothing. All errors are `KitfoxError`s with a `code`.
  */
 
+import type { Attention } from './attention.js';
 import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
 import { evict, list, type CachedFile } from './cache.js';
 import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
-import { aborted, unlessAborted } from './errors.js';
+import { KitfoxError, aborted, unlessAborted } from './errors.js';
 import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, type LoadSource } from './loading.js';
@@ -38,9 +39,10 @@ import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
 import { Session, type CallOptions } from './session.js';
 import { probe, type Plan, type Probe } from './plan.js';
 
+export { attention, meanAttention, mostAttentionTokens, type Attention } from './attention.js';
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
-export { effectiveContext, forgetting, meanForgetting, type Gates } from './forgetting.js';
+export { effectiveContext, forgetting, livePages, meanForgetting, type Gates } from './forgetting.js';
 export { Piece, type Generation } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CheckedKernel, Scores, SelfCheck, Stats } from './requests.js';
@@ -190,16 +192,33 @@ export class Kitfox {
 
   /**
    * How much each head forgets at each token of a text (behind the model's begin token), or of token ids as they are: for `forgetting`,
-   * `meanForgetting` and `effectiveContext`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
+   * `meanForgetting`, `effectiveContext` and `livePages`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
    */
   async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
-    checkGates(of, options);
+    checkGates('gates', of, options);
     const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
     const take = (message: CallMessage): Gates | undefined => {
       if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
       return message.type === 'gates' ? message.gates : undefined;
     };
     return this.#connection.ask({ type: 'gates', ...asked }, take, options.signal);
+  }
+
+  /**
+   * What each token of a text (behind the model's begin token), or of token ids as they are, pays to itself and those before it: for `attention`
+   * and `meanAttention`. Of a model on the CPU, where every weight can be looked at, and for at most `mostAttentionTokens` tokens: else an
+   * `argument` error. A call like `generate`.
+   */
+  async attention(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Attention> {
+    checkGates('attention', of, options);
+    const { gpu, device } = this.info;
+    if (gpu) throw new KitfoxError('argument', `attention: expected a model on the CPU (load it with device: 'cpu'), got one on the GPU: ${device}`);
+    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
+    const take = (message: CallMessage): Attention | undefined => {
+      if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
+      return message.type === 'attention' ? message.attention : undefined;
+    };
+    return this.#connection.ask({ type: 'attention', ...asked }, take, options.signal);
   }
 
   /**

@@ -99,7 +99,7 @@ export interface LogitsOptions {
   signal?: AbortSignal;
 }
 
-/** Options of `gates`. */
+/** Options of `gates` and `attention`. */
 export interface GatesOptions {
   /** Ends the call. */
   signal?: AbortSignal;
@@ -127,6 +127,8 @@ export interface Summary {
   seed: number;
   /** Bytes of keys and values that a next token could look at; absent after an abort. */
   kvBytesLive?: number;
+  /** Bytes of those that were freed because they are forgotten for good; absent after an abort. */
+  kvBytesFreed?: number;
   /**
    * Microseconds of the worker's thread a token after the prompt, by the browser's clock: on a GPU what a token costs beyond the
    * GPU's own work. Absent after an abort, and without tokens.
@@ -272,9 +274,9 @@ export function checkLogits(value: unknown, options: unknown): void {
   check('logits', options, LOGITS);
 }
 
-/** Throws an `argument` error unless these are a text or ids, and options for `gates`. */
-export function checkGates(value: unknown, options: unknown): void {
-  if (typeof value === 'string') checkValue('gates', 'text', value, text('a text, not empty'));
-  else checkValue('gates', 'ids', value, ids);
-  check('gates', options, GATES);
+/** Throws an `argument` error unless these are a text or ids, and options for `gates` or `attention`. */
+export function checkGates(call: 'gates' | 'attention', value: unknown, options: unknown): void {
+  if (typeof value === 'string') checkValue(call, 'text', value, text('a text, not empty'));
+  else checkValue(call, 'ids', value, ids);
+  check(call, options, GATES);
 }

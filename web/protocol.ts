@@ -4,6 +4,7 @@
  * which they come.
  */
 
+import type { Attention } from './attention.js';
 import type { BenchOptions, BenchReport } from './bench.js';
 import type { WireError } from './errors.js';
 import type { Gates } from './forgetting.js';
@@ -52,12 +53,13 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
-/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `bench`, single values) and of a layer (`run`). */
+/** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `attention`, `bench`, single values) and of a layer (`run`). */
 export type Request =
   | ValueRequest
   | { type: 'generate'; prompt: string; options: EngineOptions; session?: number }
   | { type: 'logits'; ids: Uint32Array; decode: boolean }
   | { type: 'gates'; text?: string; ids?: Uint32Array }
+  | { type: 'attention'; text?: string; ids?: Uint32Array }
   | { type: 'bench'; options: Omit<BenchOptions, 'signal' | 'onProgress'> }
   | { type: 'run'; x: Float32Array };
 
@@ -68,11 +70,11 @@ export type Call = Request & { call: number };
 export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | { type: 'abort'; call: number };
 
 /** How an answer of text ended, and what it took. */
-export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'cpuUsPerToken'> {}
+export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'kvBytesFreed' | 'cpuUsPerToken'> {}
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, one of gates `measured` and `gates`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
   | ({ type: 'progress' } & LoadProgress)
@@ -81,11 +83,12 @@ export type ToPage<I = Info | LayerInfo | Plan> =
   | { type: 'failed'; error: WireError }
   | { type: 'started'; call: number }
   | { type: 'prefill'; call: number; done: number; total: number }
-  | { type: 'piece'; call: number; text: string; ids: number[]; logprobs?: number[] }
+  | { type: 'piece'; call: number; text: string; ids: number[]; logprobs?: number[]; kvBytesLive: number; kvBytesFreed: number }
   | { type: 'done'; call: number; ending: Ending; info: I }
   | { type: 'values'; call: number; values: Float32Array }
   | { type: 'computed'; call: number; info: I }
   | { type: 'gates'; call: number; gates: Gates; info: I }
+  | { type: 'attention'; call: number; attention: Attention; info: I }
   | { type: 'measured'; call: number; done: number; total: number }
   | { type: 'report'; call: number; report: BenchReport; info: I }
   | { type: 'value'; call: number; value: unknown; info: I }

@@ -13,6 +13,7 @@ export type ValueRequest =
   | { type: 'close-session'; session: number }
   | { type: 'append'; session: number; content: string | Uint32Array }
   | { type: 'mark'; session: number }
+  | { type: 'unmark'; session: number; tokens: number }
   | { type: 'rewind'; session: number; tokens: number }
   | { type: 'fork'; session: number }
   | { type: 'save'; session: number }
@@ -52,6 +53,8 @@ export interface Stats {
   tokensPerSecond: number;
   /** Bytes of keys and values that a next token of what the model holds could look at. */
   kvBytesLive: number;
+  /** Bytes of those that were freed because they are forgotten for good. */
+  kvBytesFreed: number;
   /** Bytes of sessions that wait for their turn, in the wasm heap. */
   sessionBytes: number;
   deviceBytes: number;

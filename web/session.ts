@@ -57,9 +57,18 @@ export class Session {
     return new Generation(this.#connection, '', options, this.#number);
   }
 
-  /** A place to come back to; going back is quick as long as no other session had its turn in between. */
+  /**
+   * A place to come back to; going back is quick as long as no other session had its turn in between. Keys and values that are live here are
+   * kept for it, also when later tokens have forgotten them.
+   */
   async mark(options: CallOptions = {}): Promise<Mark> {
     return this.#ask('mark', { type: 'mark', session: this.#number }, options);
+  }
+
+  /** Gives up a mark: what is kept for it alone is freed. Going back there is possible as before, but what follows the mark before it is read anew. */
+  async unmark(mark: Mark, options: CallOptions = {}): Promise<void> {
+    checkValue('unmark', 'mark', mark, whole(0, MOST_TOKENS));
+    await this.#ask('unmark', { type: 'unmark', session: this.#number, tokens: mark }, options);
   }
 
   /** Goes back to a mark (any number of tokens that the session has had since). */

@@ -14,7 +14,7 @@ export interface ValueEngine {
   /** Scores the next ids; all of them come with the last. */
   score(): Promise<{ done: number; total: number; ids?: Uint32Array; logprobs?: Float32Array }>;
   checkKernel(ix: number): Promise<CheckedKernel & { done: number; total: number }>;
-  stats(): Promise<{ tokens: number; seconds: number; kvBytesLive: number; sessionBytes: number }>;
+  stats(): Promise<{ tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number }>;
   openSession(): number;
   closeSession(session: number): void;
   sessionTokens(session: number): number;
@@ -24,6 +24,7 @@ export interface ValueEngine {
   /** Reads a chunk of what was put behind. */
   readSession(session: number): Promise<{ done: number; total: number }>;
   markSession(session: number): Promise<number>;
+  unmarkSession(session: number, tokens: number): void;
   rewindSession(session: number, tokens: number): void;
   forkSession(session: number): Promise<number>;
   saveSession(session: number): Promise<Uint8Array>;
@@ -61,6 +62,8 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
       return append(engine, call.session, call.content, talk);
     case 'mark':
       return step(() => engine.markSession(call.session));
+    case 'unmark':
+      return step(async () => engine.unmarkSession(call.session, call.tokens));
     case 'rewind':
       return step(async () => engine.rewindSession(call.session, call.tokens));
     case 'fork':

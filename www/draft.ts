@@ -56,6 +56,11 @@ export class Draft {
     return this.#left.length > 0;
   }
 
+  /** Whether the end is a marked place. */
+  get marked(): boolean {
+    return this.points.some(({ at, marked }) => marked && at === this.text.length);
+  }
+
   /** The place that `undo` goes back to, if there is one. */
   get before(): Point | undefined {
     return this.points.findLast(({ at }) => at < this.text.length);
@@ -144,6 +149,13 @@ export class Draft {
     this.#now = left;
     this.#ours = true;
     return true;
+  }
+
+  /** A place is marked no longer, here and in what can be put back. */
+  release(at: number): void {
+    const plain = (state: State): State => ({ ...state, points: state.points.map((point) => (point.at === at ? { at, marked: false } : point)) });
+    this.#now = plain(this.#now);
+    this.#left = this.#left.map(plain);
   }
 
   /** Forgets which places are marked: the model that kept them is gone. */

@@ -1,12 +1,13 @@
 /**
- * The view of what the model forgets in the text on the desk: the text as a token sees it, and how far back each head sees. The gates are
- * read once a text.
+ * The view of what the model forgets in the text on the desk: the text as a token sees it (or pays attention to it), how far back each head
+ * sees, and which pages of keys stay alive. The gates are read once a text, its attention weights when they are asked for.
  */
 
-import { KitfoxError, effectiveContext, type Gates, type Kitfox, type KitfoxErrorCode, type PrefillProgress } from 'kitfox';
+import { KitfoxError, effectiveContext, mostAttentionTokens, type Attention, type Gates, type Kitfox, type KitfoxErrorCode, type PrefillProgress } from 'kitfox';
 import { closeFromOutside, element, sentence, tell } from './elements.js';
 import { HeadMap } from './heads.js';
-import { count, forgetsNothing, leftBehind, nameOf, nameOfToken, percent, rowOf, type Sight } from './sight.js';
+import { count, forgetsNothing, leftBehind, nameOf, nameOfToken, ofAttention, ofGates, percent, rowOf, type Sight } from './sight.js';
+import { Timeline } from './timeline.js';
 import { TokenText } from './tokens.js';
 import { Turns } from './turns.js';
 
@@ -20,11 +21,24 @@ const place = element('tokens', HTMLDivElement);
 const seen = element('seen', HTMLParagraphElement);
 const left = element('left', HTMLDListElement);
 const most = element('reach-most', HTMLSpanElement);
+const byGates = element('by-gates', HTMLInputElement);
+const byAttention = element('by-attention', HTMLInputElement);
+const byNote = element('by-note', HTMLParagraphElement);
+const aboutGates = element('about-gates', HTMLSpanElement);
+const aboutAttention = element('about-attention', HTMLSpanElement);
+
+/** A text on view: its gates, and its attention weights once they are asked for. */
+interface Viewed {
+  readonly fox: Kitfox;
+  readonly text: string;
+  readonly gates: Gates;
+  weights?: Attention;
+}
 
 /** What is wholly there for the next opening. */
-let shown: { readonly fox: Kitfox; readonly text: string; readonly gates: Gates } | undefined;
-/** The gates on view, and who looks from which token. */
-let seenBy: Gates | undefined;
+let shown: Viewed | undefined;
+/** What is on view, and who looks from which token. */
+let viewed: Viewed | undefined;
 let sight: Sight = {};
 let at = 0;
 /** The drawing under way; an older one ends when it sees another number. */
@@ -37,8 +51,22 @@ const tokens = new TokenText(place, (ix) => {
 });
 const map = new HeadMap(element('reach', HTMLTableElement), (chosen) => {
   sight = chosen;
+  if (viewed !== undefined) timeline.show(viewed.gates, sight);
   void draw();
 });
+const timeline = new Timeline(
+  {
+    chart: element('timeline', HTMLDivElement),
+    said: element('alive', HTMLParagraphElement),
+    rule: element('alive-rule', HTMLParagraphElement),
+    tokens: element('alive-tokens', HTMLSpanElement),
+    pages: element('alive-pages', HTMLSpanElement),
+    table: element('alive-table', HTMLTableElement),
+  },
+  (ix) => tokens.choose(ix),
+);
+
+for (const choice of [byGates, byAttention]) choice.addEventListener('change', () => void changeMatrix());
 
 // The event comes a little later: by then the view may be open again, for another text.
 dialog.addEventListener('close', () => dialog.open || ends?.abort());
@@ -63,8 +91,8 @@ export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErro
     const gates = await fox.gates(text, { signal: mine.signal, onProgress: showProgress });
     if (mine.signal.aborted) return undefined;
     if (forgetsNothing(gates)) tell(problem, ungated(gates));
-    else await show(gates, mine.signal);
-    if (!mine.signal.aborted && !view.hidden) shown = { fox, text, gates };
+    else await show({ fox, text, gates }, mine.signal);
+    if (!mine.signal.aborted && !view.hidden) shown = viewed;
     return undefined;
   } catch (thrown) {
     const code = thrown instanceof KitfoxError ? thrown.code : undefined;
@@ -93,10 +121,13 @@ function lamented(code: KitfoxErrorCode | undefined, said: string): string {
   return said;
 }
 
-async function show(gates: Gates, signal: AbortSignal): Promise<void> {
+async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
+  const { gates } = wholly;
   const wanted = (): boolean => !signal.aborted;
   drawing += 1;
-  [seenBy, sight, at] = [gates, {}, gates.ids.length - 1];
+  [viewed, sight, at] = [wholly, {}, gates.ids.length - 1];
+  allowAttention(wholly);
+  timeline.clear();
   map.set(gates.layers, gates.heads);
   most.textContent = gates.ids.length.toLocaleString('en');
   reading.hidden = true;
@@ -104,7 +135,51 @@ async function show(gates: Gates, signal: AbortSignal): Promise<void> {
   await tokens.set(gates.tokens, wanted);
   if (!wanted()) return;
   place.focus();
+  await timeline.set(gates, wanted);
+  if (!wanted()) return;
+  timeline.show(gates, sight);
+  timeline.look(at);
   await fillMap(gates, wanted);
+}
+
+/** Whether the text can be shaded by attention; if not, why. */
+function allowAttention({ fox, gates }: Viewed): void {
+  const [limit, n] = [mostAttentionTokens(gates), gates.ids.length];
+  const long = `Attention weights, one for each pair of tokens and each head, can be shown of a text of at most ${limit.toLocaleString('en')} tokens; this one has ${n.toLocaleString('en')}.`;
+  const onGpu = 'Attention weights can be shown while the model runs on the CPU: choose it in the settings. A GPU never writes them down.';
+  const why = fox.info.gpu ? onGpu : n > limit ? long : undefined;
+  byGates.checked = true;
+  byAttention.disabled = why !== undefined;
+  tell(byNote, why);
+  tellMatrix();
+}
+
+function tellMatrix(): void {
+  aboutGates.hidden = byAttention.checked;
+  aboutAttention.hidden = !byAttention.checked;
+}
+
+/** Shades the text by the other matrix. Attention weights are read first, once a text. */
+async function changeMatrix(): Promise<void> {
+  const now = viewed;
+  if (now === undefined) return;
+  if (byAttention.checked && now.weights === undefined) {
+    tell(byNote, 'Reading the attention weights …');
+    const onProgress = ({ done, total }: PrefillProgress): void => tell(byNote, `Reading the attention weights: ${done} of ${total} tokens …`);
+    try {
+      now.weights = await now.fox.attention(now.text, { onProgress, ...(ends === undefined ? {} : { signal: ends.signal }) });
+      if (now === viewed) tell(byNote);
+    } catch (thrown) {
+      const code = thrown instanceof KitfoxError ? thrown.code : undefined;
+      if (now !== viewed) return;
+      byGates.checked = true;
+      if (code === 'aborted') tell(byNote);
+      else tell(byNote, lamented(code, sentence(thrown)));
+    }
+  }
+  if (now !== viewed) return;
+  tellMatrix();
+  await draw();
 }
 
 /** How far back each head sees, one after the other: each takes a while of a long text. */
@@ -121,15 +196,16 @@ async function fillMap(gates: Gates, wanted: () => boolean): Promise<void> {
 
 /** Shades the text as the token that is looked from sees it. */
 async function draw(): Promise<void> {
-  const gates = seenBy;
-  if (gates === undefined) return;
+  if (viewed === undefined) return;
+  const { gates, weights } = viewed;
   const mine = (drawing += 1);
-  const row = await rowOf(gates, at, sight, () => mine === drawing);
+  const attended = byAttention.checked ? weights : undefined;
+  const row = await rowOf(attended === undefined ? ofGates(gates) : ofAttention(attended), at, sight, () => mine === drawing);
   if (row === undefined) return;
   tokens.shade(row);
-  const sum = row.reduce((all, part) => all + part, 0);
   const where = `${nameOfToken(gates.tokens[at] ?? '')}, token ${at + 1} of ${gates.ids.length}`;
-  seen.textContent = `At ${where}, ${nameOf(sight)} still sees as much as ${count(sum)} token${count(sum) === '1.0' ? '' : 's'}.`;
+  seen.textContent = attended === undefined ? stillSeen(where, row) : lookedAt(where, row, gates);
+  timeline.look(at);
   left.replaceChildren(
     ...leftBehind(row).map(({ back, part }) => {
       const [group, dt, dd] = [document.createElement('div'), document.createElement('dt'), document.createElement('dd')];
@@ -139,4 +215,16 @@ async function draw(): Promise<void> {
       return group;
     }),
   );
+}
+
+function stillSeen(where: string, row: Float64Array): string {
+  const sum = row.reduce((all, part) => all + part, 0);
+  return `At ${where}, ${nameOf(sight)} still sees as much as ${count(sum)} token${count(sum) === '1.0' ? '' : 's'}.`;
+}
+
+function lookedAt(where: string, row: Float64Array, { tokens }: Gates): string {
+  const most = row.reduce((best, part, j) => (part > (row[best] ?? 0) ? j : best), 0);
+  const back = row.length - 1 - most;
+  const whom = back === 0 ? 'the token itself' : `${nameOfToken(tokens[most] ?? '')}, ${back.toLocaleString('en')} back`;
+  return `At ${where}, ${nameOf(sight)} pays ${percent(row[most] ?? 0)} of its attention to ${whom}, more than to any other.`;
 }

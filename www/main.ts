@@ -13,7 +13,7 @@ import { Paper } from './paper.js';
 import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
 import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
 import { Spoken } from './spoken.js';
-import { Writer } from './writer.js';
+import { Writer, type Memory } from './writer.js';
 
 const prompt = element('prompt', HTMLTextAreaElement);
 const output = element('output', HTMLDivElement);
@@ -53,7 +53,7 @@ let loadEnds: AbortController | undefined;
 let answerEnds: AbortController | undefined;
 
 const draft = new Draft();
-const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)));
+const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)), ({ at }) => void release(at));
 const spoken = new Spoken(element('spoken', HTMLDivElement));
 
 start();
@@ -163,9 +163,12 @@ async function answer(): Promise<void> {
     const pace = new Pace();
     await writer.write(draft.text, { ...settings(), signal: ends.signal }, {
       read: showReading,
-      piece: ({ text, ids }) => {
+      piece: ({ text, ids, memory }) => {
         const told = pace.after(ids.length);
-        if (told !== undefined) stats.textContent = told;
+        if (told !== undefined) {
+          stats.textContent = told;
+          tellMemory(memory);
+        }
         if (text === '') return;
         draft.write(text);
         paper.stream(text);
@@ -192,14 +195,25 @@ async function tryAgain(): Promise<void> {
   show();
 }
 
-/** Marks the end of the text as a place that the model keeps. */
+/** Marks the end of the text as a place that the model keeps, or gives that mark up. */
 async function markHere(): Promise<void> {
   takeOver();
   if (draft.text.trim() === '') return;
+  if (draft.marked) return release(draft.text.length);
   await busy(async (writer, ends) => {
     await writer.mark(draft.text, ends.signal, { read: showReading });
     draft.point(true);
     stats.textContent = 'Marked.';
+  });
+}
+
+/** Gives up a mark: the place stays, and the model keeps nothing for it. */
+async function release(at: number): Promise<void> {
+  takeOver();
+  await busy(async (writer, ends) => {
+    await writer.release(at, ends.signal);
+    draft.release(at);
+    stats.textContent = 'The mark is given up.';
   });
 }
 
@@ -229,7 +243,8 @@ async function busy(work: (writer: Writer, ends: AbortController) => Promise<voi
     answerEnds = undefined;
     draft.point();
     show();
-    if (mine === writer) await tellMemory(mine);
+    const taken = mine === writer ? await mine.memory().catch(() => undefined) : undefined; // a model that is gone has none
+    if (taken !== undefined) tellMemory(taken);
   }
 }
 
@@ -274,7 +289,9 @@ function allow(): void {
   again.disabled = !idle || draft.before === undefined || draft.runs.at(-1)?.by !== 'fox';
   undo.disabled = writing || draft.before === undefined;
   redo.disabled = writing || !draft.canRedo;
-  mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
+  mark.disabled = !idle || empty;
+  mark.ariaPressed = String(draft.marked);
+  mark.title = draft.marked ? 'Give up this mark: the memory that is kept for it alone is freed' : 'Mark this place: the way back to it takes no time';
   clear.disabled = writing || empty;
   look.disabled = !idle || draft.text.trim() === '';
   prompt.readOnly = writing;
@@ -346,11 +363,8 @@ function tellLoaded(info: Info): void {
 }
 
 /** Tells what the text takes of memory, and what was freed because it is forgotten. */
-async function tellMemory(writer: Writer): Promise<void> {
-  const taken = await writer.memory().catch(() => undefined); // a model that is gone has none
-  if (taken === undefined) return;
-  const freed = Math.max(taken.whole - taken.live, 0);
-  memory.textContent = `${megabytes(taken.live)} of memory${freed >= 50_000 ? `, ${megabytes(freed)} freed` : ''}`;
+function tellMemory({ live, freed }: Memory): void {
+  memory.textContent = `${megabytes(live)} of memory${freed >= 50_000 ? `, ${megabytes(freed)} freed` : ''}`;
 }
 
 function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }: Summary): string {

@@ -18,17 +18,20 @@ export class Paper {
   readonly #lines: Lines;
   readonly #margin: HTMLElement;
   readonly #onPoint: (point: Point) => void;
+  readonly #onRelease: (point: Point) => void;
   /** What was streamed and is not yet seen. */
   #waiting = '';
   #frame = 0;
 
-  constructor(draft: Draft, area: HTMLTextAreaElement, behind: HTMLElement, margin: HTMLElement, onPoint: (point: Point) => void) {
+  /** `onPoint` hears of a place to go back to, `onRelease` of a mark to give up. */
+  constructor(draft: Draft, area: HTMLTextAreaElement, behind: HTMLElement, margin: HTMLElement, onPoint: (point: Point) => void, onRelease: (point: Point) => void) {
     this.#draft = draft;
     this.#area = area;
     this.#behind = behind;
     this.#lines = new Lines(behind);
     this.#margin = margin;
     this.#onPoint = onPoint;
+    this.#onRelease = onRelease;
     let width = 0;
     new ResizeObserver(() => {
       if (area.clientWidth !== width) this.#place();
@@ -83,11 +86,22 @@ export class Paper {
       }
       const item = document.createElement('li');
       item.append(button);
+      if (point.marked) item.append(this.#releaser(point, before));
       return item;
     });
     this.#fade(Infinity);
     this.#margin.replaceChildren(...items);
     this.#place();
+  }
+
+  #releaser(point: Point, before: string): HTMLButtonElement {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'release';
+    button.ariaLabel = `Give up the mark: … ${before}`;
+    button.title = 'Give up this mark: the memory that is kept for it alone is freed';
+    button.addEventListener('click', () => this.#onRelease(point));
+    return button;
   }
 
   /** Shows what a way back would cut off. */

@@ -1,9 +1,10 @@
 /** Which model: the list, an address, or files of this machine, chosen or dropped. */
 
 import { Kitfox, type Info, type LoadSource } from 'kitfox';
-import { closeFromOutside, element, megabytes } from './elements.js';
+import { closeFromOutside, element, megabytes, sentence, tell } from './elements.js';
 import models from './models.json';
 import { hostsOf } from './policy.mjs';
+import { takes } from './takes.js';
 
 /** A model to load. */
 export interface Choice {
@@ -21,7 +22,11 @@ const kept = element('kept', HTMLElement);
 const cached = element('cached', HTMLUListElement);
 const about = element('about', HTMLDListElement);
 
+const planned = element('planned', HTMLParagraphElement);
+
 const hosts = hostsOf(models);
+/** Ends what is found out while the dialog is open. */
+let ends = new AbortController();
 /** What the page starts with. */
 export const first: Choice = { name: models[0]?.name ?? 'Demo', source: models[0]?.url ?? 'models/demo.gguf' };
 
@@ -33,8 +38,12 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
   };
   element('choose', HTMLButtonElement).addEventListener('click', () => {
     dialog.showModal();
+    ends = new AbortController();
+    tell(planned);
     void listKept();
+    void planKnown(ends.signal);
   });
+  dialog.addEventListener('close', () => dialog.open || ends.abort());
   // A press beside the dialog is one on its backdrop.
   closeFromOutside(dialog);
   known.replaceChildren(...models.map((model) => row(model.name, model.about, 'Load', () => choose({ name: model.name, source: model.url }))));
@@ -47,6 +56,7 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
     event.preventDefault();
     if (url.value.trim() !== '') choose(ofUrl(url.value.trim()));
   });
+  element('plan', HTMLButtonElement).addEventListener('click', () => void planAddress(ends.signal));
   const reach = ['this page’s own host', ...hosts].join(', ');
   element('hosts', HTMLParagraphElement).textContent = `Of ${reach}: nothing else is fetched. A model of another host comes as a file.`;
   listenForDrops(choose);
@@ -64,6 +74,26 @@ export function outOfReach({ source }: Choice): string | undefined {
   const { origin, host } = new URL(source, document.baseURI);
   if (origin === location.origin || hosts.includes(origin)) return undefined;
   return `This page fetches nothing from ${host || 'there'}: download the file yourself and drop it here`;
+}
+
+/** Tells what each model of the list would take, one after the other. */
+async function planKnown(signal: AbortSignal): Promise<void> {
+  for (const [ix, model] of models.entries()) {
+    const place = known.children[ix]?.querySelector('.takes');
+    if (place === null || place === undefined || signal.aborted) return;
+    const found = await takes(model.url, signal);
+    if (found !== '') place.textContent = found;
+  }
+}
+
+/** Tells what the model of the address would take. */
+async function planAddress(signal: AbortSignal): Promise<void> {
+  const choice = ofUrl(url.value.trim());
+  if (choice.source === '') return url.focus();
+  tell(planned, `Looking at ${choice.name} …`);
+  const far = outOfReach(choice);
+  const found = far === undefined ? await takes(choice.source, signal) : sentence(far);
+  if (!signal.aborted && url.value.trim() === choice.source) tell(planned, found);
 }
 
 /** One file, or the parts of one in the order of their names. */
@@ -126,9 +156,11 @@ async function listKept(): Promise<void> {
 
 function row(name: string, note: string, verb: string, act: () => void): HTMLLIElement {
   const [item, text, small, button] = [document.createElement('li'), document.createElement('p'), document.createElement('small'), document.createElement('button')];
+  const plan = document.createElement('small');
+  plan.className = 'takes';
   text.textContent = name;
   small.textContent = note;
-  text.append(small);
+  text.append(small, plan);
   button.type = 'button';
   button.className = 'small';
   button.textContent = verb;

@@ -1,7 +1,25 @@
-/** What is still seen of a text, and by whom: rows of F = e^D, one at a time and never the whole matrix. */
+/** What is still seen of a text, and by whom: rows of F = e^D or of the attention A, one at a time. */
 
-import { forgetting, type Gates } from 'kitfox';
+import { attention, forgetting, type Attention, type Gates } from 'kitfox';
 import { Turns } from './turns.js';
+
+/** A matrix of each layer and head. */
+export interface Matrix {
+  readonly layers: number;
+  readonly heads: number;
+  /** Row `i`, of the tokens from 0 to i. */
+  row(layer: number, head: number, i: number): ArrayLike<number>;
+}
+
+/** F: what the gates leave. */
+export function ofGates(gates: Gates): Matrix {
+  return { layers: gates.layers, heads: gates.heads, row: (layer, head, i) => forgetting(gates, layer, head, i) };
+}
+
+/** A: where the attention goes. */
+export function ofAttention(weights: Attention): Matrix {
+  return { layers: weights.layers, heads: weights.heads, row: (layer, head, i) => attention(weights, layer, head, i) };
+}
 
 /** Whose sight: that of a head, of a layer (without a head), of the whole model (without either). */
 export interface Sight {
@@ -12,17 +30,17 @@ export interface Sight {
 /** Tokens back that the view tells in numbers. */
 const BACK = [1, 4, 16, 64, 256, 1024];
 
-/** Row `i` of F, a mean over the heads of the sight, as `meanForgetting` gives it; undefined once it is no longer `wanted`. */
-export async function rowOf(gates: Gates, i: number, { layer, head }: Sight, wanted: () => boolean): Promise<Float64Array | undefined> {
-  const layers = layer === undefined ? [...Array(gates.layers).keys()] : [layer];
-  const heads = head === undefined ? [...Array(gates.heads).keys()] : [head];
+/** Row `i`, a mean over the heads of the sight, as `meanForgetting` and `meanAttention` give it; undefined once it is no longer `wanted`. */
+export async function rowOf(matrix: Matrix, i: number, { layer, head }: Sight, wanted: () => boolean): Promise<Float64Array | undefined> {
+  const layers = layer === undefined ? [...Array(matrix.layers).keys()] : [layer];
+  const heads = head === undefined ? [...Array(matrix.heads).keys()] : [head];
   const mean = new Float64Array(i + 1);
   const turns = new Turns();
   for (const of of layers) {
     for (const one of heads) {
       await turns.pause();
       if (!wanted()) return undefined;
-      const row = forgetting(gates, of, one, i);
+      const row = matrix.row(of, one, i);
       for (let j = 0; j <= i; j += 1) mean[j] = (mean[j] ?? 0) + (row[j] ?? 0) / (layers.length * heads.length);
     }
   }

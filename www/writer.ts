@@ -3,13 +3,11 @@
  * anew, and only when the model is asked to go on.
  */
 
-import { type GenerateOptions, type Kitfox, type Session, type Stats, type Summary } from 'kitfox';
+import { type GenerateOptions, type Kitfox, type Mark, type Piece, type Session, type Summary } from 'kitfox';
 import { commonStart } from './draft.js';
 
 /** Most characters that are read between two words on how far it is; places in between are places to go back to. */
 const SLICE = 2000;
-/** Tokens of a page of keys and values. */
-const PAGE = 64;
 
 /** A place where characters and tokens both end. */
 interface Stop {
@@ -24,7 +22,7 @@ export interface Listener {
   /** How much of the text is read, from 0 to 1. */
   read(part: number): void;
   /** More of it; its text has the line ends of a text area. */
-  piece(piece: { readonly text: string; readonly ids: readonly number[] }): void;
+  piece(piece: { readonly text: string; readonly ids: readonly number[]; readonly memory: Memory }): void;
   /** It has ended, or was stopped. */
   end(summary: Summary): void;
 }
@@ -32,9 +30,9 @@ export interface Listener {
 /** What a text takes of the device's memory. */
 export interface Memory {
   /** Bytes of keys and values that the next token looks at. */
-  live: number;
-  /** Bytes that it would take if nothing were forgotten. */
-  whole: number;
+  readonly live: number;
+  /** Bytes of those that were freed because they are forgotten. */
+  readonly freed: number;
 }
 
 export class Writer {
@@ -45,6 +43,8 @@ export class Writer {
   #stops: Stop[] = [{ chars: 0, tokens: 0 }];
   /** Tokens of the session; undefined after a call that did not come to its end. */
   #tokens: number | undefined = 0;
+  /** The session's marks by the characters before them. */
+  #marks = new Map<number, Mark>();
 
   constructor(fox: Kitfox) {
     this.#fox = fox;
@@ -67,7 +67,7 @@ export class Writer {
           this.#stops.push({ chars: this.#held.length, tokens, ids });
           ids = [];
         }
-        listener.piece({ text, ids: piece.ids });
+        listener.piece({ text, ids: piece.ids, memory: memoryOf(piece) });
       }
       this.#tokens = tokens;
     } finally {
@@ -78,15 +78,19 @@ export class Writer {
   /** Keeps the pages of the text as it is, so that the way back to here is short. */
   async mark(text: string, signal: AbortSignal, listener: Pick<Listener, 'read'>): Promise<void> {
     const session = await this.#read(text, signal, listener);
-    await session.mark({ signal });
+    this.#marks.set(text.length, await session.mark({ signal }));
+  }
+
+  /** Gives up the mark behind so many characters: what is kept for it alone is freed. */
+  async release(chars: number, signal: AbortSignal): Promise<void> {
+    const mark = this.#marks.get(chars);
+    if (mark !== undefined) await this.#session?.unmark(mark, { signal });
+    this.#marks.delete(chars);
   }
 
   /** What the text takes of memory. */
   async memory(): Promise<Memory> {
-    const { kvBytesLive }: Stats = await this.#fox.stats();
-    const { kvBytesPool, contextTokens } = this.#fox.info;
-    const pages = (tokens: number): number => Math.ceil(tokens / PAGE);
-    return { live: kvBytesLive, whole: (kvBytesPool / pages(contextTokens)) * pages(this.#last().tokens) };
+    return memoryOf(await this.#fox.stats());
   }
 
   /** Makes the session hold this text. */
@@ -122,6 +126,10 @@ export class Writer {
   #last(): Stop {
     return this.#stops.at(-1) ?? { chars: 0, tokens: 0 };
   }
+}
+
+function memoryOf({ kvBytesLive, kvBytesFreed }: Pick<Piece, 'kvBytesLive' | 'kvBytesFreed'>): Memory {
+  return { live: kvBytesLive, freed: kvBytesFreed };
 }
 
 /** A text area has one kind of line end, whatever is put into it. */

@@ -260,6 +260,19 @@ impl Ledger {
         }
     }
 
+    /// Pages of filled columns that were handed back.
+    pub fn freed(&self) -> usize {
+        let free: usize = self.free.iter().map(Vec::len).sum();
+        self.table.len() + free - self.pages_per_layer * self.n_layers
+    }
+
+    /// Pages of a sequence of `n_tokens` that are not known to be dead.
+    pub fn live(&self, n_tokens: usize) -> usize {
+        let seen = |ix: usize| self.seen.back().map_or(0, |seen| seen.live[ix] as usize);
+        let columns = n_tokens.div_ceil(PAGE);
+        self.kept.iter().enumerate().map(|(ix, kept)| columns.saturating_sub(seen(ix).max(*kept))).sum()
+    }
+
     /// The columns that sliding took away, `[L, kv heads]`, if the device does not know yet.
     pub fn news(&mut self) -> Option<Vec<u32>> {
         (!std::mem::replace(&mut self.told, true)).then(|| self.taken.clone())

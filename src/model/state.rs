@@ -107,6 +107,17 @@ impl Pages {
         self.shift_slot
     }
 
+    /// Pages that later tokens may look at, as far as is known, and pages of the tokens held that others may have by now.
+    pub fn live_and_freed(&self) -> [usize; 2] {
+        if let Some(ledger) = &self.ledger {
+            return [ledger.live(self.n_tokens), ledger.freed()];
+        }
+        let filled = self.n_tokens.div_ceil(PAGE);
+        let first = (self.n_tokens + 1).saturating_sub(self.window.unwrap_or(usize::MAX)) / PAGE;
+        let freed = first.min(filled);
+        [(filled - freed) * self.heads(), freed * self.heads()]
+    }
+
     /// Pages that a head has been given so far.
     pub fn n_columns(&self) -> usize {
         self.n_columns

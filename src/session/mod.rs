@@ -1,7 +1,5 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
 
-// The package shows gates alone, and its module is near its budget.
-#[cfg(not(target_arch = "wasm32"))]
 pub mod attention;
 pub mod bench;
 pub mod check;
@@ -23,14 +21,13 @@ pub mod trace;
 
 pub use crate::model::Gates;
 pub use crate::model::evict::Overflow;
-#[cfg(not(target_arch = "wasm32"))]
 pub use attention::AttentionRow;
 pub use device::{Device, DeviceChoice};
 pub use generate::{FinishReason, GenerateOptions, Generation, Piece};
 pub use layer::{ForgettingAttentionLayer, LayerOptions};
 pub use load::{KvType, LoadOptions, Progress};
 pub use model::Model;
-pub use pages::Pruning;
+pub use pages::{KvBytes, Pruning};
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;

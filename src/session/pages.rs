@@ -24,6 +24,15 @@ pub enum Pruning {
     Epsilon(f64),
 }
 
+/// Bytes of the keys, values and λ of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvBytes {
+    /// Of pages that later tokens may look at.
+    pub live: u64,
+    /// Of pages that were given up: their keys are forgotten for good, slid away or out of the window, and no mark holds them.
+    pub freed: u64,
+}
+
 /// Copies of the first live pages that are under way, by the tokens after which they were made, and those already asked for.
 #[derive(Default)]
 pub(super) struct Sightings {
@@ -62,11 +71,9 @@ impl Model {
     /// # Errors
     /// What the device reports.
     pub async fn live_pages(&mut self) -> Result<usize> {
-        let Config { n_layers, n_kv_heads, window, .. } = self.config;
         let n = self.pages.n_tokens();
         if !self.pages.evicts() || n == 0 {
-            let first = (n + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE;
-            return Ok((n.div_ceil(PAGE) - first.min(n.div_ceil(PAGE))) * n_layers * n_kv_heads);
+            return Ok(self.pages.live_and_freed()[0]);
         }
         let (at, words) = self.pages.live_at();
         let live = self.device.read_words(self.network.page_table(), at, words).await?;
@@ -111,6 +118,14 @@ impl Model {
     /// What the device reports.
     pub async fn kv_bytes_live(&mut self) -> Result<u64> {
         Ok(self.live_pages().await? as u64 * page_bytes(&self.config, self.network.kv_f16()))
+    }
+
+    /// What is known of the pages' bytes without asking the device: on a GPU as of some tokens ago, so that what is live is never more than
+    /// is told.
+    pub fn kv_bytes_known(&self) -> KvBytes {
+        let [live, freed] = self.pages.live_and_freed();
+        let of_page = page_bytes(&self.config, self.network.kv_f16());
+        KvBytes { live: live as u64 * of_page, freed: freed as u64 * of_page }
     }
 
     /// Bytes of all pages, live or free.

@@ -24,6 +24,8 @@ struct Sequence {
     ids: Vec<u32>,
     /// What the model had read of it, while another has its turn; nothing if that is nothing.
     away: Option<Vec<u8>>,
+    /// Marks that the model keeps while it has its turn: by their ids, the model's position.
+    marks: BTreeMap<usize, usize>,
 }
 
 impl Sequences {
@@ -68,7 +70,10 @@ impl Sequences {
     pub async fn leave(&mut self, model: &mut Model) -> Result<()> {
         let Some(number) = self.current else { return Ok(()) };
         let bytes = self.bytes_of_current(model).await?;
-        self.get(number)?.away = bytes;
+        let sequence = self.get(number)?;
+        sequence.away = bytes;
+        // The model keeps no mark of what it does not hold.
+        sequence.marks.clear();
         self.current = None;
         Ok(())
     }
@@ -149,8 +154,28 @@ impl Sequences {
     /// Those of the model.
     pub async fn mark(&mut self, model: &mut Model, number: u32) -> Result<usize> {
         self.enter(model, number).await?;
-        model.mark().await?;
-        Ok(self.ids(number)?.len())
+        let held = model.marks.iter().any(|mark| mark.position == model.pos());
+        let position = model.mark().await?;
+        let Sequence { ids, marks, .. } = self.get(number)?;
+        if !held {
+            // Those that were here went with the text that was here.
+            marks.retain(|_, other| *other != position);
+        }
+        marks.insert(ids.len(), position);
+        Ok(ids.len())
+    }
+
+    /// Gives up the mark of so many ids, if there is one: pages that only it holds are free ([`Model::release`]).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when there is no such sequence.
+    pub fn unmark(&mut self, model: &mut Model, number: u32, n: usize) -> Result<()> {
+        let marks = &mut self.get(number)?.marks;
+        // The last id may be read or not: two lengths can be one position.
+        if let Some(position) = marks.remove(&n).filter(|position| !marks.values().any(|other| other == position)) {
+            model.release(position);
+        }
+        Ok(())
     }
 
     /// Another that begins as this one is: its number.
@@ -159,6 +184,7 @@ impl Sequences {
     /// Those of [`Model::save`].
     pub async fn fork(&mut self, model: &mut Model, number: u32) -> Result<u32> {
         let mut fork = self.get(number)?.clone();
+        fork.marks.clear();
         if self.current == Some(number) {
             fork.away = self.bytes_of_current(model).await?;
         }
@@ -186,7 +212,7 @@ impl Sequences {
         }
         let pending = model.restore(bytes).await?;
         let ids = [model.history(), &pending].concat();
-        *self.get(number)? = Sequence { ids, away: None };
+        *self.get(number)? = Sequence { ids, ..Sequence::default() };
         self.current = Some(number);
         Ok(())
     }

@@ -11,8 +11,8 @@ use wasm_bindgen::prelude::*;
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
 export interface CheckedKernel { kernel: string; cases: number; nmse: number; maxAbs: number; failures: string[]; done: number; total: number }
-/** Of all answers since the load; `kvBytesLive` is of what the model holds now, `sessionBytes` of the sessions that wait. */
-export interface EngineStats { tokens: number; seconds: number; kvBytesLive: number; sessionBytes: number }
+/** Of all answers since the load; `kvBytesLive` and `kvBytesFreed` are of what the model holds now, `sessionBytes` of the sessions that wait. */
+export interface EngineStats { tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number }
 /** `ids` and `logprobs` come with the last chunk. */
 export interface Scored { done: number; total: number; ids?: Uint32Array; logprobs?: Float32Array }
 "#;
@@ -123,6 +123,13 @@ impl Engine {
         self.sequences.mark(&mut self.model, session).await.map_err(|error| to_js(&error))
     }
 
+    /// Gives up the mark of so many tokens.
+    #[wasm_bindgen(js_name = unmarkSession)]
+    pub fn unmark_session(&mut self, session: u32, tokens: usize) -> Result<(), JsValue> {
+        self.end();
+        self.sequences.unmark(&mut self.model, session, tokens).map_err(|error| to_js(&error))
+    }
+
     /// Goes back to so many tokens.
     #[wasm_bindgen(js_name = rewindSession)]
     pub fn rewind_session(&mut self, session: u32, tokens: usize) -> Result<(), JsValue> {
@@ -191,6 +198,7 @@ impl Engine {
             ("tokens", (self.n_generated as f64).into()),
             ("seconds", self.generating.as_secs_f64().into()),
             ("kvBytesLive", (kv_bytes as f64).into()),
+            ("kvBytesFreed", (self.model.kv_bytes_known().freed as f64).into()),
             ("sessionBytes", self.sequences.bytes_away().into()),
         ];
         Ok(object(&entries).unchecked_into())

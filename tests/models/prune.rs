@@ -4,7 +4,7 @@
 
 use crate::common;
 use kitfox::Error;
-use kitfox::session::{DeviceChoice, KvType, LoadOptions, Model, Overflow, Pruning};
+use kitfox::session::{DeviceChoice, KvBytes, KvType, LoadOptions, Model, Overflow, Pruning, Sequences};
 use pollster::block_on;
 use std::path::PathBuf;
 
@@ -178,6 +178,94 @@ fn marks_pin_their_pages_until_they_are_released() {
     marks.into_iter().for_each(|mark| model.release(mark));
     let at = model.pos();
     feed(&mut model, &ids[at..]).unwrap();
+}
+
+/// What a page or a status line shows while a text is written costs no wait for the device, and errs on one side only.
+#[test]
+fn what_is_known_without_asking_the_device_is_never_less_than_what_is_live() {
+    for device in devices() {
+        let options = LoadOptions { device, chunk: Some(64), context: Some(1024), ..Default::default() };
+        for prune in [Pruning::Epsilon(EPSILON), Pruning::Off] {
+            let mut model = load("fox_pro", LoadOptions { prune, ..options.clone() }).unwrap();
+            assert_eq!(model.kv_bytes_known(), KvBytes::default());
+            let ids = ids(if device == DeviceChoice::Cpu { 960 } else { 640 });
+            let of_page = model.kv_bytes_pool() / (1024 / 64) / (model.config().n_layers * model.config().n_kv_heads) as u64;
+            for (turn, part) in ids.chunks(64).enumerate() {
+                feed(&mut model, part).unwrap();
+                let (known, live) = (model.kv_bytes_known(), block_on(model.kv_bytes_live()).unwrap());
+                let filled = ((turn + 1) * model.config().n_layers * model.config().n_kv_heads) as u64 * of_page;
+                assert!((live..=filled).contains(&known.live), "{device:?} {turn}: {known:?}, {live} are live of {filled}");
+                assert!(known.freed <= filled - live, "{device:?} {turn}: {known:?}, {live} are live of {filled}");
+                if device == DeviceChoice::Cpu {
+                    assert_eq!(known.live, live, "at the end of a page it is exact");
+                }
+            }
+            let KvBytes { live, freed } = model.kv_bytes_known();
+            if prune == Pruning::Off {
+                assert_eq!(
+                    (live, freed),
+                    (of_page * (ids.len() / 64 * model.config().n_layers * model.config().n_kv_heads) as u64, 0)
+                );
+            } else {
+                assert!(freed > 0, "{device:?}: something was forgotten");
+            }
+            model.reset();
+            assert_eq!(model.kv_bytes_known(), KvBytes::default());
+        }
+    }
+    let windowed = LoadOptions { device: DeviceChoice::Cpu, chunk: Some(32), context: Some(512), ..Default::default() };
+    let mut model = load("fla_window_bias", windowed).unwrap();
+    feed(&mut model, &ids(300)).unwrap();
+    let known = model.kv_bytes_known();
+    assert_eq!(known.live, block_on(model.kv_bytes_live()).unwrap());
+    assert!(known.freed > known.live, "{known:?}: the window is short");
+}
+
+#[test]
+fn a_mark_of_a_sequence_that_is_given_up_frees_what_it_alone_held() {
+    for device in devices() {
+        let prune = Pruning::Epsilon(EPSILON);
+        let options = LoadOptions { device, prune, context: Some(1024), chunk: Some(64), ..Default::default() };
+        let mut model = load("fox_pro", options).unwrap();
+        let mut all = Sequences::default();
+        let number = all.open();
+        let ids = ids(900);
+        let append = |all: &mut Sequences, model: &mut Model, ids: &[u32]| {
+            all.append(model, number, ids).unwrap();
+            loop {
+                let (done, total) = block_on(all.read(model, number)).unwrap();
+                if done == total {
+                    break;
+                }
+            }
+        };
+        append(&mut all, &mut model, &ids[..200]);
+        let late = block_on(all.mark(&mut model, number)).unwrap();
+        // All but the last id are read: the mark of one less is at the same place.
+        all.rewind(number, 199).unwrap();
+        let early = block_on(all.mark(&mut model, number)).unwrap();
+        assert_eq!((early, late, model.pos()), (199, 200, 199));
+        append(&mut all, &mut model, &ids[199..]);
+        let held = model.kv_bytes_known().freed;
+        all.unmark(&mut model, number, late).unwrap();
+        all.unmark(&mut model, number, 5).unwrap();
+        assert_eq!(model.kv_bytes_known().freed, held, "{device:?}: the other mark holds them");
+        all.unmark(&mut model, number, early).unwrap();
+        let freed = model.kv_bytes_known().freed;
+        assert!(freed > held, "{device:?}: {freed} bytes are free, {held} were");
+        all.unmark(&mut model, number, early).unwrap();
+        assert_eq!(model.kv_bytes_known().freed, freed);
+        // The way back is by the ids then, and leads to the same place.
+        all.rewind(number, 300).unwrap();
+        append(&mut all, &mut model, &ids[300..400]);
+        assert_eq!(model.history(), &ids[..400]);
+        // Another's turn ends all marks; one of before is none of the next.
+        let mark = block_on(all.mark(&mut model, number)).unwrap();
+        block_on(all.leave(&mut model)).unwrap();
+        block_on(all.enter(&mut model, number)).unwrap();
+        all.unmark(&mut model, number, mark).unwrap();
+        assert!(all.unmark(&mut model, number + 1, mark).is_err());
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-// In a worker: counts every call of WebGPU by name, and tells the counts with each phase of a measurement on the channel
-// `webgpu-counts`.
+// In a worker: counts every call of WebGPU by name, and tells the counts with each phase of a measurement, and at the end of a text, on the
+// channel `webgpu-counts`.
 
 const counts = {};
 for (const kind of ['GPUDevice', 'GPUQueue', 'GPUBuffer', 'GPUCommandEncoder', 'GPUComputePassEncoder']) {
@@ -16,6 +16,6 @@ for (const kind of ['GPUDevice', 'GPUQueue', 'GPUBuffer', 'GPUCommandEncoder', '
 const channel = new BroadcastChannel('webgpu-counts');
 const say = self.postMessage.bind(self);
 self.postMessage = (message, transfer) => {
-  if (message.type === 'measured') channel.postMessage({ ...counts });
+  if (message.type === 'measured' || message.type === 'done') channel.postMessage({ ...counts });
   say(message, transfer);
 };

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { effectiveContext, forgetting, meanForgetting } from '../../web/dist/forgetting.js';
+import { attention, meanAttention } from '../../web/dist/attention.js';
+import { effectiveContext, forgetting, livePages, meanForgetting } from '../../web/dist/forgetting.js';
 import { chromium, inPage, openPage } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { startServer } from './server.mjs';
@@ -14,18 +15,30 @@ const TEXT = 'The Time Traveller (for so it will be convenient to speak of him) 
 let server;
 let browser;
 let gates;
+let weights;
+/** Of a text of more than ten pages: its gates, and what the model itself has of it then. */
+let long;
+const LONG = 'Something understood everything, and the Time Traveller went on. '.repeat(58);
 before(async () => {
   server = await startServer();
   browser = await chromium({ webgpu: false });
   const { page } = await openPage(browser, `${server.url}/blank`);
   const run = async (Kitfox, helpers, text) => {
     const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu' });
-    const { logF, u, ...rest } = await fox.gates(text);
+    const plain = ({ logF, u, ...rest }) => ({ ...rest, logF: [...logF], u: [...u] });
+    const gates = plain(await fox.gates(text.short));
+    const { weights, ...shape } = await fox.attention(text.short);
+    const long = plain(await fox.gates(text.long));
+    const { kvBytesLive } = await fox.stats();
+    const { kvBytesPool, contextTokens } = fox.info;
     fox.dispose();
-    return { ...rest, logF: [...logF] };
+    return { gates, attention: { ...shape, weights: [...weights] }, long, kvBytesLive, ofColumn: kvBytesPool / (contextTokens / 64) };
   };
-  const { logF, ...rest } = await inPage(page, run, TEXT);
-  gates = { ...rest, logF: Float32Array.from(logF) };
+  const numbers = ({ logF, u, ...rest }) => ({ ...rest, logF: Float32Array.from(logF), u: Float32Array.from(u) });
+  const got = await inPage(page, run, { short: TEXT, long: LONG });
+  gates = numbers(got.gates);
+  weights = { ...got.attention, weights: Float32Array.from(got.attention.weights) };
+  long = { gates: numbers(got.long), kvBytesLive: got.kvBytesLive, ofColumn: got.ofColumn };
   await page.close();
 });
 after(async () => {
@@ -34,9 +47,9 @@ after(async () => {
 });
 
 /** The desk with a text and the view of it, all numbers there. */
-async function openView(options) {
+async function openView(options, text = TEXT) {
   const opened = await openDesk(browser, server.url, options);
-  await opened.desk.set({ prompt: TEXT });
+  await opened.desk.set({ prompt: text });
   await opened.page.click('#look');
   await filled(opened.page);
   return opened;
@@ -124,6 +137,91 @@ test('the heat map has the effective context of each head, in numbers, and is go
   await page.close();
 });
 
+test('by a switch the text is shaded by attention, which is told in words; a change of the text is shaded by its gates again', async () => {
+  const { page, desk, complaints } = await openView();
+  const last = gates.ids.length - 1;
+  assert.ok(await page.$eval('#by-gates', ({ checked }) => checked));
+  await page.focus('#by-gates');
+  await page.keyboard.press('ArrowRight');
+  const row = meanAttention(weights, last);
+  assert.deepEqual(await shades(page, last, '% of its attention'), shown(row));
+  const most = row.indexOf(Math.max(...row));
+  const whom = most === last ? 'the token itself' : `.+, ${last - most} back`;
+  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At “and”, token ${last + 1} of ${last + 1}, the whole model pays ${(row[most] * 100).toFixed(1)} % of its attention to ${whom}, more than to any other\\.$`));
+  await choose(page, 6, 0);
+  assert.deepEqual(await shades(page, last, 'head 0 of layer 6'), shown(attention(weights, 6, 0, last)));
+  await page.focus('#tokens');
+  await page.keyboard.press('ArrowLeft');
+  assert.deepEqual(await shades(page, last - 1, 'head 0 of layer 6'), shown(attention(weights, 6, 0, last - 1)));
+  await page.click('#by label');
+  assert.deepEqual(await shades(page, last - 1, 'still sees'), shown(forgetting(gates, 6, 0, last - 1)));
+  assert.equal(await desk.text('by-note'), '');
+  await page.click('#by label:last-child');
+  assert.deepEqual(await shades(page, last - 1, '% of its attention'), shown(attention(weights, 6, 0, last - 1)));
+  await page.keyboard.press('Escape');
+  await desk.set({ prompt: 'The old' });
+  await page.click('#look');
+  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At “old”, token 3 of 3, the whole model still sees'));
+  assert.ok(await page.$eval('#by-gates', ({ checked }) => checked));
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('live pages over time are those of the engine: drawn, in a sentence and in a table, by keys and by pointer; a long text has no attention', async () => {
+  const n = long.gates.ids.length;
+  assert.ok(n > 723 && n <= 1024, `${n} tokens`);
+  const { layers, heads } = long.gates;
+  const ofHeads = (list) => {
+    const live = list.map(([layer, head]) => livePages(long.gates, layer, head));
+    return Array.from({ length: n }, (_, t) => live.reduce((sum, one) => sum + one[t], 0));
+  };
+  const every = [...Array(layers).keys()].flatMap((layer) => [...Array(heads).keys()].map((head) => [layer, head]));
+  const all = ofHeads(every);
+  assert.equal((all[n - 1] * long.ofColumn) / (layers * heads), long.kvBytesLive, 'the bytes that the engine has live');
+  assert.ok(all[n - 1] < 0.8 * Math.ceil(n / 64) * layers * heads, 'some have died');
+
+  const { page, desk, complaints } = await openView({}, LONG);
+  const said = () => desk.text('alive');
+  const wanted = (of, columns, t) => `${of[t].toLocaleString('en')} of ${(Math.ceil((t + 1) / 64) * columns).toLocaleString('en')} pages alive`;
+  await page.waitForFunction(() => document.getElementById('alive').textContent !== '');
+  assert.ok((await said()).includes(`token ${n}: ${wanted(all, layers * heads, n - 1)}, `), await said());
+  await page.focus('#timeline');
+  for (const key of ['PageDown', 'ArrowLeft']) await page.keyboard.press(key);
+  const at = n - 1 - 65;
+  await page.waitForFunction((at) => document.getElementById('seen').textContent.includes(`token ${at + 1} of `), {}, at);
+  assert.equal(await page.$eval('#timeline', ({ ariaValueText }) => ariaValueText), `token ${at + 1}: ${wanted(all, layers * heads, at)}`);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'timeline');
+  const box = await (await page.$('#timeline')).boundingBox();
+  await page.mouse.click(box.x + box.width * (300.5 / n), box.y + 20);
+  await page.waitForFunction(() => document.getElementById('seen').textContent.includes('token 301 of '));
+  assert.equal(await page.$eval('#timeline line', (line) => line.getAttribute('x1')), '300.5');
+
+  await choose(page, 2);
+  const ofLayer = ofHeads(every.filter(([layer]) => layer === 2));
+  const rows = await page.$$eval('#alive-table tbody tr', (lines) => lines.map(({ cells }) => [...cells].map(({ textContent }) => textContent)));
+  const ends = [...Array(Math.ceil(n / 64)).keys()].map((page) => Math.min(64 * (page + 1), n) - 1);
+  assert.deepEqual(rows.map((row) => row.slice(0, 3)), ends.map((t) => [t + 1, Math.ceil((t + 1) / 64) * heads, ofLayer[t]].map((value) => value.toLocaleString('en'))));
+  await choose(page, 6, 0);
+  const ofHead = ofHeads([[6, 0]]);
+  await page.waitForFunction((said) => document.getElementById('alive').textContent.includes(said), {}, wanted(ofHead, 1, 300));
+  // The drawing's area is that of the counts.
+  const area = await page.$eval('#timeline .alive', (path) => {
+    let [x, y, sum] = [0, 0, 0];
+    const high = path.ownerSVGElement.viewBox.baseVal.height;
+    for (const [, kind, number] of path.getAttribute('d').matchAll(/([HV])([\d.]+)/g)) {
+      if (kind === 'V') y = high - Number(number);
+      else [sum, x] = [sum + y * (Number(number) - x), Number(number)];
+    }
+    return sum;
+  });
+  assert.equal(area, ofHead.reduce((sum, live) => sum + live, 0));
+
+  assert.ok(await page.$eval('#by-attention', ({ disabled }) => disabled));
+  assert.equal(await desk.text('by-note'), `Attention weights, one for each pair of tokens and each head, can be shown of a text of at most 723 tokens; this one has ${n.toLocaleString('en')}.`);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('a text is read once; a change of it is read anew; the desk goes on from its text', async () => {
   const count = () => {
     const { postMessage } = Worker.prototype;
@@ -176,6 +274,7 @@ test('a text beyond the context, a model without a forget gate, an engine that s
         set.call(this, (event) => {
           const gates = event.data?.type === 'gates';
           if (gates && globalThis.meddling === 'ungated') event.data.gates.logF.fill(0);
+          if (gates && globalThis.meddling === 'gpu') event.data.info.gpu = true;
           if (gates && globalThis.meddling === 'crash') return listener({ data: { type: 'crashed', error: { message: 'for a test' } } });
           listener(event);
         });
@@ -208,6 +307,12 @@ test('a text beyond the context, a model without a forget gate, an engine that s
   await page.click('#look');
   await filled(page);
   assert.equal(await desk.text('forgets-problem'), '');
+  await page.keyboard.press('Escape');
+  await page.evaluate(() => (globalThis.meddling = 'gpu'));
+  await desk.set({ prompt: `${TEXT} a` });
+  await page.click('#look');
+  await page.waitForFunction(() => document.getElementById('by-attention').disabled);
+  assert.match(await desk.text('by-note'), /^Attention weights can be shown while the model runs on the CPU: choose it in the settings\./);
   await page.keyboard.press('Escape');
   await page.evaluate(() => (globalThis.meddling = 'crash'));
   await desk.set({ prompt: `${TEXT} the` });

@@ -50,7 +50,7 @@ test('with the server gone the page loads, with its model, is usable within a se
   await page.waitForFunction(() => !document.getElementById('offline').hidden);
   await page.click('#choose');
   await page.$eval('#url', (field) => (field.value = 'models/other.gguf'));
-  await page.click('#by-url button');
+  await page.click('#by-url button:last-child');
   await page.waitForFunction(() => !document.getElementById('error').hidden);
   assert.match(await desk.text('error'), /^The model could not be loaded\. .*other\.gguf.* You are offline/);
   await page.click('#choose');

@@ -96,6 +96,6 @@ class Desk {
 
   /** The names of the places to go back to, those that are marked with a star. */
   points() {
-    return this.page.$$eval('#points button', (buttons) => buttons.map(({ ariaLabel, className }) => `${className === 'marked' ? '* ' : ''}${ariaLabel}`));
+    return this.page.$$eval('#points button:not(.release)', (buttons) => buttons.map(({ ariaLabel, className }) => `${className === 'marked' ? '* ' : ''}${ariaLabel}`));
   }
 }

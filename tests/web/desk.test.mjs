@@ -79,10 +79,74 @@ test('a text written in turns, taken back, put back, marked and changed is conti
   await page.close();
 });
 
+test('a mark is given up beside the text, and by the button that made it; the place stays, and nothing brings the mark back', async () => {
+  const listen = () => {
+    const { postMessage } = Worker.prototype;
+    globalThis.asked = [];
+    Worker.prototype.postMessage = function (message, ...more) {
+      if (['mark', 'unmark'].includes(message?.type)) globalThis.asked.push(message.type);
+      return postMessage.call(this, message, ...more);
+    };
+  };
+  const { page, desk, complaints } = await open({ prepare: (page) => page.evaluateOnNewDocument(listen) });
+  const pressed = () => page.$eval('#mark', ({ ariaPressed }) => ariaPressed);
+  const marks = async () => (await desk.points()).filter((name) => name.startsWith('* ')).length;
+  const opening = PROMPT.slice(0, 12);
+  await desk.set({ prompt: opening });
+  for (const [state, n] of [['true', 1], ['false', 0], ['true', 1]]) {
+    await desk.press('mark');
+    assert.deepEqual([await pressed(), await marks()], [state, n]);
+  }
+  await desk.go(4);
+  const story = await desk.story();
+  const places = (await desk.points()).length;
+  await page.hover('#points .marked');
+  await page.click('#points .release');
+  await desk.idle();
+  assert.deepEqual([await marks(), (await desk.points()).length, await desk.story()], [0, places, story]);
+  assert.deepEqual(await page.evaluate(() => globalThis.asked), ['mark', 'unmark', 'mark', 'unmark']);
+  await desk.press('undo');
+  assert.deepEqual([await desk.story(), await pressed()], [opening, 'false']);
+  await desk.press('redo');
+  assert.equal(await marks(), 0);
+  await desk.press('undo');
+  await desk.go(4);
+  assert.equal(await desk.story(), story);
+  // By the keyboard alone.
+  await desk.press('mark');
+  await page.focus('#points .marked + .release');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('#points .marked') === null);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('the dialog of models says what a load would take: of the list, of an address, and of one that is none', async () => {
+  const { page, complaints } = await open();
+  await page.click('#choose');
+  const shows = (selector, pattern) => page.waitForFunction((selector, pattern) => new RegExp(pattern).test(document.querySelector(selector).textContent), {}, selector, pattern);
+  await shows('#known .takes', '^Kept here, nothing to fetch; \\d+\\.\\d MB of memory on the CPU\\.$');
+  const look = async (url, pattern) => {
+    await page.$eval('#url', (field, url) => (field.value = url), url);
+    await page.click('#plan');
+    await shows('#planned', pattern);
+  };
+  await look('fixtures/nothing.gguf', '^What it takes cannot be told: .*404');
+  await look('chunked.gguf', '^20\\.\\d MB to fetch; \\d+\\.\\d MB of memory on the CPU\\.$');
+  await look('bad/other.gguf', '^What it takes cannot be told: .*other\\.gguf: .*expected');
+  await look('https://elsewhere.example/big.gguf', '^This page fetches nothing from elsewhere\\.example');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('a stop keeps what is there, and the text goes on from it; a change within the answer is yours', async () => {
   const { page, desk, complaints } = await open();
   await desk.set({ prompt: PROMPT });
+  assert.equal(await desk.text('memory'), '');
   await desk.begin(60);
+  // The figures are there while it writes.
+  await page.waitForFunction(() => document.body.classList.contains('writing') && document.getElementById('memory').textContent.endsWith('MB of memory'));
+  assert.match(await desk.text('stats'), /^Writing: \d+ tokens, [\d.]+ tokens\/s …$/);
   await desk.press('stop');
   assert.match(await desk.text('stats'), /seed \d+\. Stopped\.$/);
   const stopped = await desk.story();
@@ -220,7 +284,7 @@ test('a model comes as a file, chosen or dropped, as parts, or from an address o
   const address = async (url) => {
     await page.click('#choose');
     await page.$eval('#url', (field, url) => (field.value = url), url);
-    await page.click('#by-url button');
+    await page.click('#by-url button:last-child');
     await desk.loaded();
   };
   await address('https://elsewhere.example/big.gguf');

@@ -152,6 +152,32 @@ test('a session saved in the browser goes on natively, and one saved natively go
   assert.deepEqual(complaints, []);
 });
 
+test('pieces tell which keys are live and freed, never too few as live, and a mark that is given up frees what it held', async () => {
+  await smallModel();
+  const seen = await inPage(page, async (Kitfox, _, PROMPT) => {
+    const fox = await Kitfox.load('/saved/small.gguf', { device: 'cpu', context: 1024, prune: 4.5e-5, cache: 'off' });
+    const session = await fox.session();
+    await session.append(PROMPT.repeat(3));
+    const mark = await session.mark();
+    const pieces = [];
+    const generation = session.generate({ seed: 1, temperature: 2, maxTokens: 700, ignoreEos: true });
+    for await (const { kvBytesLive, kvBytesFreed } of generation) pieces.push([kvBytesLive, kvBytesFreed]);
+    const { kvBytesLive, kvBytesFreed } = generation.summary;
+    const held = (await fox.stats()).kvBytesFreed;
+    await session.unmark(mark);
+    const after = await fox.stats();
+    fox.dispose();
+    return { pieces, summary: [kvBytesLive, kvBytesFreed], held, freed: after.kvBytesFreed, live: after.kvBytesLive };
+  }, PROMPT);
+  const [first, last] = [seen.pieces[0], seen.pieces.at(-1)];
+  assert.ok(seen.pieces.every(([live, freed]) => live > 0 && freed >= 0));
+  assert.ok(last[1] > first[1], `${first} ${last}: more and more is freed`);
+  assert.ok(last[0] >= seen.live && seen.summary[0] === seen.live, JSON.stringify([last, seen.summary, seen.live]));
+  assert.deepEqual([seen.summary[1], seen.held], [last[1], last[1]]);
+  assert.ok(seen.freed > seen.held, `${seen.freed} bytes are free, ${seen.held} were`);
+  assert.deepEqual(complaints, []);
+});
+
 test('eight calls at once each give what they give alone', async () => {
   const { alone, together } = await inPage(page, async (Kitfox, { collect }, PROMPT) => {
     const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 256 });

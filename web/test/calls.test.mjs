@@ -4,12 +4,15 @@ import assert from 'node:assert/strict';
 import test, { afterEach } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { holdModel } from '../dist/answers.js';
-import { Kitfox, forgetting } from '../dist/kitfox.js';
+import { Kitfox, attention, forgetting, meanAttention, mostAttentionTokens } from '../dist/kitfox.js';
 import { fakeWorkers, promptly } from './workers.mjs';
+
+const weight = (head, i, j) => 100 * head + 10 * i + j;
 
 /** Spells the prompt token by token, four prompt letters at a time; an id's logits are itself. Checks that calls never mix. */
 class Speller {
   busy = false;
+  gpu = false;
   steps = 0;
 
   start(prompt, options) {
@@ -29,8 +32,8 @@ class Speller {
   startGates(text, ids) {
     if (ids?.includes(9)) throw Object.assign(new Error('ids: expected less, got id 9'), { code: 'argument' });
     const own = ids === undefined ? [0, ...Array(text.length).keys()] : [...ids];
-    [this.ids, this.prompt] = [own, text ?? ''];
-    return { ids: [...own], tokens: own.map(String), layers: 2, heads: 2, u: Float32Array.of(1, 2, 3, 4) };
+    [this.ids, this.prompt, this.first] = [own, text ?? '', 0];
+    return { ids: [...own], tokens: own.map(String), layers: 2, heads: 2, kvHeads: 1, prune: 1e-4, u: Float32Array.of(1, 2, 3, 4) };
   }
 
   /** Two tokens at a time; log f of a head is its number a token. */
@@ -38,6 +41,15 @@ class Speller {
     return this.#alone(() => {
       const n = this.ids.splice(0, 2).length;
       return Float32Array.from([0, -1, -2, -3].flatMap((logF) => Array(n).fill(logF)));
+    });
+  }
+
+  /** Two tokens at a time; a weight is spelled by its place. */
+  attention() {
+    return this.#alone(() => {
+      const rows = this.ids.splice(0, 2).map((_, ix) => this.first + ix);
+      this.first += rows.length;
+      return Float32Array.from([0, 1, 2, 3].flatMap((head) => rows.flatMap((i) => Array.from({ length: i + 1 }, (_, j) => weight(head, i, j)))));
     });
   }
 
@@ -51,7 +63,7 @@ class Speller {
   }
 
   async cost() {
-    return { kvBytesLive: 64 * this.said, cpuUsPerToken: 2.5 };
+    return { kvBytesLive: 64 * this.said, kvBytesFreed: 5, cpuUsPerToken: 2.5 };
   }
 
   startBench(options) {
@@ -80,14 +92,14 @@ class Speller {
       const text = this.prompt[this.said % this.prompt.length];
       this.said += 1;
       const likely = this.options.logprobs ? { logprobs: Float32Array.of(-this.said) } : {};
-      return { text, ids: [this.said], ...likely, ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
+      return { text, ids: [this.said], kvBytesLive: 64 * this.said, kvBytesFreed: this.said - 1, ...likely, ...(this.said === this.options.maxTokens ? { finish: 'length' } : {}) };
     });
   }
 }
 
 const workers = fakeWorkers(() => {
   const engine = new Speller();
-  return { engine, held: holdModel(engine, () => ({ device: 'speller', vocab: 3, heapBytes: engine.steps })) };
+  return { engine, held: holdModel(engine, () => ({ device: 'speller', gpu: engine.gpu, vocab: 3, heapBytes: engine.steps })) };
 });
 const { made } = workers;
 afterEach(workers.end);
@@ -149,12 +161,14 @@ test('pieces, return value and summary', async () => {
   while (!(step = await generation.next()).done) pieces.push(step.value);
   assert.deepEqual(pieces.map(({ text, ids }) => [text, ...ids]), [['a', 1], ['b', 2], ['c', 3]]);
   assert.equal(`${pieces[1]}`, 'b');
+  assert.deepEqual(pieces.map(({ kvBytesLive, kvBytesFreed }) => [kvBytesLive, kvBytesFreed]), [[64, 0], [128, 1], [192, 2]], 'as far as the engine knows');
   assert.deepEqual(prefills, [{ done: 4, total: 6 }, { done: 6, total: 6 }]);
   assert.equal(step.value, generation.summary);
   const { finish, tokens, promptTokens, seed, tokensPerSecond, firstTokenMs } = generation.summary;
   assert.deepEqual({ finish, tokens, promptTokens, seed }, { finish: 'length', tokens: 3, promptTokens: 6, seed: 5 });
   assert.ok(tokensPerSecond > 0 && firstTokenMs >= 0);
-  assert.deepEqual([generation.summary.kvBytesLive, generation.summary.cpuUsPerToken], [192, 2.5]);
+  const { kvBytesLive, kvBytesFreed, cpuUsPerToken } = generation.summary;
+  assert.deepEqual([kvBytesLive, kvBytesFreed, cpuUsPerToken], [192, 5, 2.5]);
   assert.deepEqual(await generation.next(), { done: true, value: undefined });
 });
 
@@ -229,7 +243,7 @@ test('gates come of a text or of ids, whole and head by head; an error or an abo
   const [gates, text] = await promptly(Promise.all([fox.gates([5, 6, 7, 8, 1]), collect(fox.generate('xy', { maxTokens: 3 }))]));
   assert.equal(text, 'xyx');
   const { logF, ...shape } = gates;
-  assert.deepEqual(shape, { ids: [5, 6, 7, 8, 1], tokens: ['5', '6', '7', '8', '1'], layers: 2, heads: 2, u: Float32Array.of(1, 2, 3, 4) });
+  assert.deepEqual(shape, { ids: [5, 6, 7, 8, 1], tokens: ['5', '6', '7', '8', '1'], layers: 2, heads: 2, kvHeads: 1, prune: 1e-4, u: Float32Array.of(1, 2, 3, 4) });
   assert.deepEqual([...logF], [0, -1, -2, -3].flatMap((value) => Array(5).fill(value)));
   assert.ok(forgetting(gates, 1, 0, 4).every((f, j) => Math.abs(f - Math.exp(-2 * (4 - j))) < 1e-12));
   const read = [];
@@ -245,6 +259,34 @@ test('gates come of a text or of ids, whole and head by head; an error or an abo
   setTimeout(() => ends.abort(), 20);
   await assert.rejects(promptly(slow), { code: 'aborted' });
   await stillWorks(fox);
+});
+
+test('attention comes of a text or of ids, row by row; too many tokens are refused with the number that there may be', async () => {
+  const fox = await Kitfox.load('m');
+  const [all, text] = await promptly(Promise.all([fox.attention([5, 6, 7, 8, 1]), collect(fox.generate('xy', { maxTokens: 3 }))]));
+  assert.equal(text, 'xyx');
+  const { weights, ...shape } = all;
+  assert.deepEqual(shape, { ids: [5, 6, 7, 8, 1], tokens: ['5', '6', '7', '8', '1'], layers: 2, heads: 2 });
+  assert.equal(weights.length, 4 * 15);
+  for (let head = 0; head < 4; head += 1) {
+    for (let i = 0; i < 5; i += 1) assert.deepEqual([...attention(all, head >> 1, head & 1, i)], Array.from({ length: i + 1 }, (_, j) => weight(head, i, j)), `head ${head}, row ${i}`);
+  }
+  assert.deepEqual([...meanAttention(all, 1, 1)], [260, 261]);
+  assert.deepEqual([...meanAttention(all, 1)], [160, 161]);
+  for (const [name, ...where] of [['layer', 2, 0, 0], ['head', 0, 2, 0], ['i', 0, 0, 5]]) {
+    assert.throws(() => attention(all, ...where), (error) => error.code === 'argument' && error.message.startsWith(`${name}:`));
+  }
+  // 2^24 weights: n(n + 1)/2 for each of the heads.
+  assert.deepEqual([mostAttentionTokens({ layers: 2, heads: 2 }), mostAttentionTokens({ layers: 8, heads: 8 }), mostAttentionTokens({ layers: 1, heads: 2 ** 25 })], [2895, 723, 1]);
+  const read = [];
+  await promptly(fox.attention('ab', { onProgress: (progress) => read.push(progress) }));
+  assert.deepEqual(read, [{ done: 2, total: 3 }, { done: 3, total: 3 }]);
+  await assert.rejects(promptly(fox.attention(Array(2896).fill(1))), { code: 'argument', message: /^attention: text: expected at most 2895 tokens: .* got 2896$/ });
+  for (const wrong of ['', [], [1.5], undefined]) await assert.rejects(fox.attention(wrong), { code: 'argument', message: /^attention: / });
+  await stillWorks(fox);
+  made[0].engine.gpu = true;
+  await stillWorks(fox);
+  await assert.rejects(fox.attention('ab'), { code: 'argument', message: /^attention: expected a model on the CPU .* got one on the GPU: speller$/ });
 });
 
 test('eight calls at once wait their turn and each gives its own answer', async () => {

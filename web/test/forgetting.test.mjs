@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { effectiveContext, forgetting, meanForgetting } from '../dist/forgetting.js';
+import { effectiveContext, forgetting, livePages, meanForgetting } from '../dist/forgetting.js';
 
 const HALF = Math.log(0.5);
 
@@ -36,6 +36,26 @@ test('only the last 64 rows count', () => {
   const logF = Float32Array.from({ length: n }, (_, t) => (t < 100 ? -50 : 0));
   const long = { tokens: Array(n).fill(''), ids: Array(n).fill(0), layers: 1, heads: 1, logF };
   assert.ok(near([effectiveContext(long, 0, 0)], [(2 + 65) / 2]));
+});
+
+test('a page dies when its last key has faded by τ and all keys to there, for each head that shares it, or when the window has left it', () => {
+  const n = 400;
+  const logF = Float32Array.from({ length: 2 * n }, (_, ix) => (ix < n ? HALF : 0));
+  const two = { tokens: Array(n).fill(''), ids: Array(n).fill(0), layers: 1, heads: 2, kvHeads: 2, logF, u: Float32Array.of(2, 2), prune: Math.exp(-10) };
+  const all = Array.from({ length: n }, (_, t) => Math.ceil((t + 1) / 64));
+  // f = 1/2: G is 2 at the end of a page, so a page is dead Λ = 4 + 10 + ln 2 = 14.7 behind its end: after 22 tokens.
+  const dead = (t) => [0, 1, 2, 3, 4, 5].filter((page) => t >= (page + 1) * 64 - 1 + 22).length;
+  assert.deepEqual([...livePages(two, 0, 0)], all.map((pages, t) => pages - dead(t)));
+  assert.deepEqual([...livePages(two, 0, 1)], all, 'it forgets nothing');
+  assert.deepEqual([...livePages({ ...two, kvHeads: 1 }, 0, 0)], all, 'a page that two heads share lives as long as one needs it');
+  assert.deepEqual([...livePages({ ...two, prune: undefined }, 0, 0)], all, 'nothing is pruned');
+  assert.deepEqual([...livePages({ ...two, u: undefined }, 0, 0)], all, 'nothing bounds the scores');
+  // The next of 130 tokens sees the last 99 of them.
+  const windowed = livePages({ ...two, window: 100 }, 0, 1);
+  assert.deepEqual([...windowed.subarray(128, 131), ...windowed.subarray(162, 164)], [3, 3, 3, 2, 2]);
+  for (const [name, ...place] of [['layer', 1, 0], ['kvHead', 0, 2]]) {
+    assert.throws(() => livePages(two, ...place), (error) => error.code === 'argument' && error.message.startsWith(`${name}:`));
+  }
 });
 
 test('places that are not there are refused by name', () => {

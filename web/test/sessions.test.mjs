@@ -74,7 +74,15 @@ class Engine {
     return { text, ids: [text.charCodeAt(0)], ...(this.said.length === this.options.maxTokens ? { finish: 'length' } : {}) };
   }
 
-  markSession = async (session) => this.get(session).length;
+  marks = [];
+  markSession = async (session) => {
+    this.marks.push(this.get(session).length);
+    return this.marks.at(-1);
+  };
+  unmarkSession = (session, tokens) => {
+    this.get(session);
+    this.marks = this.marks.filter((mark) => mark !== tokens);
+  };
   rewindSession = (session, tokens) => this.sessions.set(session, this.get(session).slice(0, tokens));
   saveSession = async (session) => Uint8Array.from(ids(this.get(session)));
 
@@ -99,7 +107,7 @@ class Engine {
   }
 
   checkKernel = async (ix) => ({ kernel: `k${ix}`, cases: ix, nmse: 0, maxAbs: 0, failures: ix === 2 ? ['case: off'] : [], done: ix + 1, total: 3 });
-  stats = async () => ({ tokens: 6, seconds: 2, kvBytesLive: 5, sessionBytes: 7 });
+  stats = async () => ({ tokens: 6, seconds: 2, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7 });
 }
 
 const workers = fakeWorkers(() => {
@@ -134,6 +142,23 @@ test('a session keeps what is appended and answered, goes back, forks and is res
   await assert.rejects(fork.save(), { code: 'disposed' });
   assert.throws(() => fork.generate(), { code: 'disposed' });
   assert.equal(await said(session.generate({ maxTokens: 2 })), 'ab');
+});
+
+test('a mark is given up by itself', async () => {
+  const fox = await Kitfox.load('m');
+  const session = await fox.session();
+  const marks = [];
+  for (const text of ['ab', 'cd']) {
+    await session.append(text);
+    marks.push(await session.mark());
+  }
+  const { engine } = workers.made[0];
+  await session.unmark(marks[0]);
+  await session.unmark(77);
+  assert.deepEqual(engine.marks, [marks[1]]);
+  for (const wrong of [-1, 1.5, undefined]) await assert.rejects(session.unmark(wrong), { code: 'argument', message: /^unmark: mark: expected a whole number/ });
+  session.dispose();
+  await assert.rejects(session.unmark(marks[1]), { code: 'disposed' });
 });
 
 test('a way back that is aborted before its turn leads nowhere', async () => {
@@ -193,7 +218,7 @@ test('tokens, text, scores, the self-test and what was counted', async () => {
   const steps = [];
   const { ok, kernels } = await fox.selfCheck({ onProgress: ({ done, total }) => steps.push(`${done}/${total}`) });
   assert.deepEqual([ok, kernels.map(({ kernel }) => kernel), steps], [false, ['k1', 'k2'], ['1/3', '2/3', '3/3']]);
-  const counted = { tokens: 6, tokensPerSecond: 3, kvBytesLive: 5, sessionBytes: 7, deviceBytes: 1, heapBytes: 2, dispatchesPerToken: 3 };
+  const counted = { tokens: 6, tokensPerSecond: 3, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7, deviceBytes: 1, heapBytes: 2, dispatchesPerToken: 3 };
   assert.deepEqual(await fox.stats(), counted);
   const ends = new AbortController();
   await assert.rejects(fox.selfCheck({ signal: ends.signal, onProgress: () => ends.abort() }), { code: 'aborted' });

@@ -65,6 +65,7 @@ export async function talk(fox: Kitfox): Promise<Uint8Array> {
   for await (const { logprobs } of session.generate({ logprobs: true, logitBias: { 5: -1 } })) if ((logprobs?.[0] ?? 0) > tokens) break;
   for await (const piece of fox.generate('Once', { logitBias: new Map([[5, -1]]) })) if (piece.logprobs === undefined) break;
   await session.rewind(mark);
+  await session.unmark(mark);
   const fork: Session = await session.fork();
   await fork.restore(await session.save());
   session.dispose();
