@@ -229,7 +229,7 @@ export class Download {
     if (response.body === null) throw new KitfoxError('network', `${this.#url}: the server sent an empty answer`);
     this.#reader = response.body.getReader();
     // Nothing of it is taken yet: an error here leaves what was read before as it is.
-    if ((response.headers.get('content-type') ?? '').startsWith('text/html')) await this.#isWebPage();
+    if (isWebPage(response)) await this.#isWebPage();
     const [version, range] = [versionOf(response), contentRange(response)];
     const begins = response.status === 206 ? (range?.start ?? (this.#asked['range'] === undefined ? 0 : this.#at)) : 0;
     if (response.type === 'cors') this.#bare = true;
@@ -279,6 +279,11 @@ export class Download {
     await this.close();
     throw new KitfoxError('format', `${this.#url}: not a GGUF model file: the server answered with a web page`);
   }
+}
+
+/** Whether an answer says that it is a page for people. */
+export function isWebPage({ headers }: Response): boolean {
+  return (headers.get('content-type') ?? '').startsWith('text/html');
 }
 
 /** The version that an answer names: a weak ETag does not say that the bytes are the same. */

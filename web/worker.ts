@@ -69,10 +69,15 @@ async function loadModel(message: LoadMessage, device: DeviceChoice, tell: Tell)
   return holdModel(engine, () => completed(engine.info()));
 }
 
-/** Reads a file's header: of the copy in the cache if that is complete, else of the server's. */
+/** Reads a file's header: of the copy in the cache if that is complete and, with `revalidate`, still the server's file; else of the server's. */
 async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): Promise<Held> {
-  const { type, parts, cache, revalidate, retries, wasmUrl, ...asked } = message;
-  const settings = { ...(retries === undefined ? {} : { retries }), ...tell };
+  const { type, parts, cache, revalidate = false, retries, wasmUrl, ...asked } = message;
+  const passedOver = new Set<string>();
+  const onEvent: Tell['onEvent'] = (event) => {
+    if (event.kind === 'restart') passedOver.add(event.url);
+    tell.onEvent(event);
+  };
+  const settings = { revalidate, ...(retries === undefined ? {} : { retries }), ...tell, onEvent };
   const adapter = device === 'cpu' ? null : await (navigator as { gpu?: Gpu }).gpu?.requestAdapter();
   const hardware = adapter !== null && adapter !== undefined && adapter.info?.isFallbackAdapter !== true;
   const read = (from: CacheChoice): Promise<EnginePlan> =>
@@ -82,7 +87,8 @@ async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): 
     return read('off');
   }));
   const kept = cache === 'off' ? [] : await list();
-  const had = parts.reduce((sum, part) => sum + ('url' in part ? (kept.find(({ url }) => url === part.url)?.bytes ?? 0) : part.blob.size), 0);
+  const of = (url: string): number => (passedOver.has(url) ? 0 : (kept.find((file) => file.url === url)?.bytes ?? 0));
+  const had = parts.reduce((sum, part) => sum + ('url' in part ? of(part.url) : part.blob.size), 0);
   const told: Plan = {
     ...plan,
     fetchBytes: Math.max(plan.fileBytes - had, 0),

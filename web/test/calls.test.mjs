@@ -397,3 +397,17 @@ test('a worker that the browser refuses, or a place without workers, is a worker
     process.getBuiltinModule = getBuiltinModule;
   }
 });
+
+test("under cache: 'only' nothing is sent that a server would have to be asked for", async () => {
+  const manifest = { version: 1, file: 'm', bytes: 5, piece_bytes: 4 * 2 ** 20, sha256: ['0'.repeat(64)], whole: '0'.repeat(64) };
+  const asked = async (options) => {
+    await Kitfox.load('m.gguf', options);
+    return made.at(-1).asked;
+  };
+  const url = 'http://page.example/folder/m.gguf';
+  const only = await asked({ cache: 'only', manifest: true, revalidate: true });
+  assert.deepEqual([only.parts, only.revalidate], [[{ url }], false]);
+  assert.deepEqual((await asked({ cache: 'only', manifest })).parts, [{ url, manifest }]);
+  const auto = await asked({ manifest: true, revalidate: true });
+  assert.deepEqual([auto.parts, auto.revalidate], [[{ url, manifest: `${url}.manifest.json` }], true]);
+});
