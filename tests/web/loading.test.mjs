@@ -377,21 +377,22 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       const parts = [bytes.subarray(0, cut[0]), bytes.subarray(cut[0], cut[1]), bytes.subarray(cut[1])].map((data, ix) => faults.set(`/f/part.${ix}`, { data }));
       parts.forEach((url, ix) => faults.set(`${url}.manifest.json`, { always: json(manifestOf(faults.rules.get(parts[ix]).data)) }));
       const url = faults.set('/f/source.gguf');
+      faults.set(`${url}.second`);
       const run = async (Kitfox, { collect, fails }, { url, parts }) => {
         const blob = await (await fetch(url)).blob();
         const buffer = await blob.arrayBuffer();
         const view = new Uint8Array(new Uint8Array([0, ...[]]).length + buffer.byteLength);
         view.set(new Uint8Array(buffer), 1);
-        const sources = [blob, new File([blob], 'mine.gguf'), buffer, view.subarray(1), [blob.slice(0, 5_000_000), blob.slice(5_000_000)], parts];
+        const sources = [blob, new File([blob], 'mine.gguf'), buffer, view.subarray(1), [blob.slice(0, 5_000_000), blob.slice(5_000_000), new Blob([new Uint8Array(16)])], parts];
         const ids = [];
         for (const source of sources) {
           const fox = await Kitfox.load(source, { device: 'cpu', context: 64, ...(source === parts ? { manifest: true } : {}) });
           ids.push((await collect(fox.generate('The fox', { temperature: 0, maxTokens: 3 }))).ids.join());
           fox.dispose();
         }
-        const bad = [new Blob(['GGUX, and some more bytes, so that there is something to read']), [parts[0], parts[0]], new File([], 'empty.gguf')];
+        const bad = [new Blob(['GGUX, and some more bytes, so that there is something to read']), [parts[0], parts[0]], new File([], 'empty.gguf'), [blob, new Blob([blob])], [url, `${url}.second`]];
         const errors = [];
-        for (const source of bad) errors.push(await fails(Kitfox.load(source, { device: 'cpu' })));
+        for (const source of bad) errors.push(await fails(Kitfox.load(source, { device: 'cpu', context: 64, cache: source[0] === url ? 'off' : 'auto' })));
         return { ids, errors, left: buffer.byteLength };
       };
       const { ids: all, errors, left } = await inPage(page, run, { url, parts });
@@ -400,6 +401,8 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       assert.match(errors[0], /^format: bytes: .*magic/);
       assert.match(errors[1], /^argument: load: url: expected each part once/);
       assert.match(errors[2], /^format: empty.gguf: /);
+      assert.match(errors[3], /^format: part 1: expected a part of the model of part 0, got one behind its end/);
+      assert.match(errors[4], /^format: \S+source.gguf.second: expected a part of the model of \S+source.gguf, got one/);
       const [again] = await loads({ url: parts, cache: 'only' });
       worked(again, 'cached,cached,cached');
     });
