@@ -55,9 +55,9 @@ export class StartOver extends KitfoxError {
 export const RETRIES = 4;
 /** A connection on which nothing comes for so long is taken for broken. */
 const STALLED_MS = 60_000;
-/** The first wait between two attempts; each is twice the one before, and shortened by up to a half at random. */
+/** The first wait between two attempts; each is twice the one before, up to the longest, and shortened by up to a half at random. */
 const FIRST_WAIT_MS = 500;
-/** A server that asks for a longer wait is not waited for. */
+/** No wait is longer, and a server that asks for a longer one is not waited for. */
 const LONGEST_WAIT_MS = 60_000;
 
 /** An open download. */
@@ -167,7 +167,7 @@ export class Download {
       const after = retries === 0 ? '' : ` (after ${retries} attempts more)`;
       throw new KitfoxError(failure.code, `${failure.message}${after}`, { cause: failure.cause });
     }
-    const backoff = FIRST_WAIT_MS * 2 ** this.#failures * (1 - Math.random() / 2);
+    const backoff = Math.min(FIRST_WAIT_MS * 2 ** this.#failures, LONGEST_WAIT_MS) * (1 - Math.random() / 2);
     const waitMs = Math.max(Math.round(backoff), asked ?? 0);
     if (waitMs > LONGEST_WAIT_MS) {
       throw new KitfoxError(failure.code, `${failure.message}; it asks for ${Math.ceil(waitMs / 1000)} s without a request`);

@@ -4,6 +4,7 @@ import init, { Engine, keepWith, Layer, onPanic, planModel, type EnginePlan, typ
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
+import { answered } from './download.js';
 import { KitfoxError } from './errors.js';
 import { Kept } from './kept.js';
 import type { CacheChoice } from './loading.js';
@@ -41,7 +42,7 @@ async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Pro
   // Bundlers know a file beside a module by this very form.
   const wasm = message.wasmUrl ?? new URL('./wasm/kitfox_bg.wasm', import.meta.url).href;
   try {
-    ({ memory } = await init({ module_or_path: wasm }));
+    ({ memory } = await init({ module_or_path: await answered(fetch, wasm, {}) }));
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new KitfoxError('worker', `${wasm}: the wasm module cannot be loaded: ${reason}`, { cause });

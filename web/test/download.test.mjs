@@ -161,6 +161,11 @@ test('a busy server is waited for as long as it asks, up to a minute', async () 
   const [date] = await waits(busy(new Date(Date.now() + 20_000).toUTCString()));
   assert.ok(date > 15_000 && date <= 20_000, `${date}`);
   await fails(waits(busy('3600')), 'http', /answered 429; it asks for 3600 s without a request/);
+  // However many attempts: none of its own waits is too long.
+  const often = [];
+  await Download.open('m', { ...serving(10_000, { answers: Array.from({ length: 100 }, () => busy()) }), retries: 100, onRetry: (_, ms) => often.push(ms) });
+  assert.equal(often.length, 100);
+  assert.ok(often.every((ms) => ms <= 60_000));
   await fails(waits(...Array.from({ length: 5 }, () => busy())), 'http', /answered 429 \(after 4 attempts more\)/);
 });
 
