@@ -1,6 +1,6 @@
 /**
  * Model files kept on the user's machine. Each has its pieces, and a journal: one line that says which file and version it is, then a
- * SHA-256 for each piece that is whole, at last a line that it is complete. A piece is in place before its line is written, a line that
+ * SHA-256 for each piece that is whole, at last a line that it is complete, and another once a manifest agreed. A piece is in place before its line is written, a line that
  * is cut ends the journal, and every piece is held against its line when it is read: what a crash leaves is resumed or thrown
  * away, never believed.
  *
@@ -98,6 +98,17 @@ export class Entry {
     await this.#store.log(`complete ${JSON.stringify(this.journal.complete)}\n`);
   }
 
+  /** The complete copy agrees with its manifest: the next load need not ask for that. */
+  async confirm(): Promise<void> {
+    if (this.journal?.complete === undefined || this.journal.complete.checked) return;
+    try {
+      await this.publish(this.journal.complete.bytes, true);
+    } catch {
+      // Held by another tab, or there is no room for a line: the next load compares again.
+    }
+    await this.#store.close();
+  }
+
   /** Empties the place. */
   async remove(): Promise<void> {
     this.journal = undefined;
@@ -135,13 +146,13 @@ export function parse(text: string): Journal | undefined {
   const journal: Journal = { url: head.url, version: { ...head.version }, hashes: [] };
   if (typeof head.length === 'number') journal.length = head.length;
   for (const line of lines) {
-    if (/^[0-9a-f]{64}$/.test(line)) journal.hashes.push(line);
+    if (journal.complete === undefined && /^[0-9a-f]{64}$/.test(line)) journal.hashes.push(line);
     else {
       const found = /^complete \{"bytes":(\d+),"checked":(true|false)\}$/.exec(line);
       const bytes = Number(found?.[1]);
       const right = found !== null && Math.ceil(bytes / PIECE_BYTES) === journal.hashes.length;
-      if (right) journal.complete = { bytes, checked: found[2] === 'true' };
-      break;
+      if (!right) break;
+      journal.complete = { bytes, checked: found[2] === 'true' };
     }
   }
   return journal;
@@ -171,17 +182,20 @@ export async function list(): Promise<CachedFile[]> {
   return files;
 }
 
-/** Removes a file, after a transfer of it that is under way; false when there was none. The signal counts until the removal begins. */
+/**
+ * Removes a file, after a transfer of it that is under way; false when there was none. Its journal need not be readable. The signal counts
+ * until the removal begins.
+ */
 export async function evict(url: string, signal?: AbortSignal): Promise<boolean> {
-  if (!(await unlessAborted(signal, list)).some((file) => file.url === url)) return false;
-  const key = await keyOf(url);
+  const key = await unlessAborted(signal, () => keyOf(url));
   const release = await lock(`kitfox ${key}`, signal);
   try {
+    let found = false;
     for (const kind of [DiskStore, ResponseStore]) {
       const store = await kind.at(key).catch(() => undefined);
-      await store?.remove();
+      if ((await store?.remove()) === true) found = true;
     }
-    return true;
+    return found;
   } catch (cause) {
     throw new KitfoxError('io', `${url}: cannot be removed from the cache: ${reason(cause)}`, { cause });
   } finally {

@@ -41,6 +41,10 @@ export function check(
   }
   for (const [name, fits] of Object.entries(table)) {
     const value = (options as Record<string, unknown>)[name];
+    // What a prototype has would be checked, and then left behind where options are copied.
+    if (needed.length === 0 && value !== undefined && !Object.prototype.propertyIsEnumerable.call(options, name)) {
+      throw new KitfoxError('argument', `${call}: ${name}: expected a property of the options themselves, got an inherited or hidden one`);
+    }
     if (value !== undefined || needed.includes(name)) checkValue(call, name, value, fits);
   }
 }

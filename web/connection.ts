@@ -16,6 +16,9 @@ export interface Listener {
 
 type What = 'model' | 'layer' | 'plan';
 
+/** The worker says that it has heard of the load; a script that says nothing for so long is none of ours. */
+const MUTE_MS = 120_000;
+
 /** A worker with one thing in it: a model, a layer or a plan, `I` is what is known of it. */
 export class Connection<I> {
   readonly #what: What;
@@ -43,12 +46,17 @@ export class Connection<I> {
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {
     let stop = (): void => undefined;
+    let mute: ReturnType<typeof setTimeout> | undefined;
     try {
       if (signal?.aborted === true) throw aborted(signal);
       await new Promise<void>((resolve, reject) => {
         stop = () => reject(aborted(signal));
         signal?.addEventListener('abort', stop);
+        const silent = (): void => reject(new KitfoxError('worker', `the worker cannot be started: its script said nothing for ${MUTE_MS / 1000} s`));
+        // Once more through the event loop: where the page itself was busy, the word may wait there.
+        mute = setTimeout(() => (mute = setTimeout(silent, 100)), MUTE_MS);
         this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => {
+          clearTimeout(mute);
           try {
             if (data.type === 'progress') {
               const { type, ...progress } = data;
@@ -73,6 +81,7 @@ export class Connection<I> {
       this.#worker.terminate();
       throw thrown;
     } finally {
+      clearTimeout(mute);
       signal?.removeEventListener('abort', stop);
     }
     this.#worker.onmessage = ({ data }: MessageEvent<ToPage<I>>) => this.#receive(data);

@@ -3,9 +3,12 @@
  * memory: bytes wait in the network's own buffers until they are asked for.
  *
  * Two versions of a file are never mixed. A transfer goes on with `Range` only if the server says by a strong ETag or by
- * `Last-Modified` that the file is still the one that it began with; `If-Range` asks for that on the page's own origin. On another one
- * that header would need a preflight, so there the answer's version is compared. Whoever checks every piece against a manifest
- * (`checked`) needs no such word.
+ * `Last-Modified` that the file is still the one that it began with; `If-Range` asks for that on the page's own origin, and in Node.
+ * On another one (or where the own address leads to another) that header would need a preflight, so there the answer's version is
+ * compared. Whoever checks every piece against a manifest (`checked`) needs no such word.
+ *
+ * `Range` counts stored bytes: in a file that comes compressed they are not those of the file. There, and where `Range` gives nothing, the
+ * file is asked for from its start, and what was had of it is passed over.
  */
 
 import { KitfoxError } from './errors.js';
@@ -15,6 +18,8 @@ export interface Version {
   /** A strong ETag. */
   etag?: string;
   lastModified?: string;
+  /** Whether it came compressed. */
+  coded?: true;
 }
 
 /** How a file is asked for. */
@@ -50,9 +55,9 @@ export class StartOver extends KitfoxError {
 export const RETRIES = 4;
 /** A connection on which nothing comes for so long is taken for broken. */
 const STALLED_MS = 60_000;
-/** The first wait between two attempts; each is twice the one before, and shortened by up to a half at random. */
+/** The first wait between two attempts; each is twice the one before, up to the longest, and shortened by up to a half at random. */
 const FIRST_WAIT_MS = 500;
-/** A server that asks for a longer wait is not waited for. */
+/** No wait is longer, and a server that asks for a longer one is not waited for. */
 const LONGEST_WAIT_MS = 60_000;
 
 /** An open download. */
@@ -73,6 +78,13 @@ export class Download {
   #skip = 0;
   /** Attempts that gave no byte, one after the other. */
   #failures = 0;
+  /** What the last request asked for, and whether a byte came that was not had before. */
+  #asked: Record<string, string> = {};
+  #gave = false;
+  /** Whether `If-Range` is left out: another host answers, or none did to it. */
+  #bare = false;
+  /** Whether `Range` is left out: it gave nothing. */
+  #plain = false;
 
   private constructor(url: string, settings: DownloadSettings) {
     this.#url = url;
@@ -137,7 +149,10 @@ export class Download {
   #take(bytes: Uint8Array): void {
     const had = Math.min(this.#skip, bytes.length);
     // Bytes that were had before are no way forward: a server may break at the same place for ever.
-    if (bytes.length > had) this.#failures = 0;
+    if (bytes.length > had) {
+      this.#failures = 0;
+      this.#gave = true;
+    }
     this.#settings.onBytes?.(bytes.length - had);
     this.#skip -= had;
     this.#chunk = bytes.subarray(had);
@@ -146,16 +161,19 @@ export class Download {
   /** Waits for the next attempt, or gives up. */
   async #again(failure: KitfoxError, asked?: number): Promise<void> {
     const retries = this.#settings.retries ?? RETRIES;
-    if (this.#failures >= retries) {
+    const barren = this.#asked['range'] !== undefined && !this.#gave;
+    // The `Range` may be what fails: there is one more attempt, without it.
+    if (this.#failures >= retries && !barren) {
       const after = retries === 0 ? '' : ` (after ${retries} attempts more)`;
       throw new KitfoxError(failure.code, `${failure.message}${after}`, { cause: failure.cause });
     }
-    const backoff = FIRST_WAIT_MS * 2 ** this.#failures * (1 - Math.random() / 2);
+    const backoff = Math.min(FIRST_WAIT_MS * 2 ** this.#failures, LONGEST_WAIT_MS) * (1 - Math.random() / 2);
     const waitMs = Math.max(Math.round(backoff), asked ?? 0);
     if (waitMs > LONGEST_WAIT_MS) {
       throw new KitfoxError(failure.code, `${failure.message}; it asks for ${Math.ceil(waitMs / 1000)} s without a request`);
     }
     this.#failures += 1;
+    if (barren && this.#failures >= retries) this.#plain = true;
     this.#settings.onRetry?.(failure.message, waitMs);
     await (this.#settings.sleep ?? sleep)(waitMs);
   }
@@ -164,34 +182,46 @@ export class Download {
   async #connect(): Promise<void> {
     const fetcher = this.#settings.fetcher ?? fetch;
     for (;;) {
-      const headers = this.#headers();
+      const headers = (this.#asked = this.#headers());
+      this.#gave = false;
       let response: Response;
       try {
         // A part is of no use to the browser's own cache, and may be asked for because a part in that cache was wrong.
         const cache = this.#at > 0 || this.#settings.fresh === true ? 'no-store' : 'default';
-        response = await fetcher(this.#url, { headers, cache });
+        response = await answered(fetcher, this.#url, { headers, cache });
       } catch (cause) {
+        if (headers['if-range'] !== undefined) {
+          this.#bare = true; // a preflight may have failed
+          continue;
+        }
         await this.#again(new KitfoxError('network', `${this.#url}: cannot be fetched: ${reason(cause)}`, { cause }));
         continue;
       }
       if (response.status === 200 || response.status === 206) return this.#accept(response);
       await response.body?.cancel();
-      if (response.status === 416) throw new StartOver(`${this.#url}: the server has no byte ${this.#at} any more: the file has changed`);
+      const refused = response.status < 500 && response.status !== 429 && response.status !== 408;
+      if (refused && headers['range'] !== undefined) {
+        this.#plain = true; // the start tells whether it is the `Range` or the file, and which file it is
+        continue;
+      }
       const failure = new KitfoxError('http', `${this.#url}: the server answered ${response.status} ${response.statusText}`.trimEnd());
-      if (response.status < 500 && response.status !== 429 && response.status !== 408) throw failure;
+      if (refused) throw failure;
       await this.#again(failure, retryAfter(response));
     }
   }
 
   #headers(): Record<string, string> {
     if (this.#at === 0) return {};
-    const { etag, lastModified } = this.version;
+    const { etag, lastModified, coded } = this.version;
     if (etag === undefined && lastModified === undefined && this.#settings.checked !== true) {
       throw new StartOver(`${this.#url}: the connection broke at byte ${this.#at}, and the server names no version of the file by which it could go on there`);
     }
+    if (coded === true || this.#plain) return {};
     const validator = etag ?? lastModified;
-    const own = new URL(this.#url, globalThis.location?.href ?? 'http://localhost').origin === (globalThis.location?.origin ?? 'http://localhost');
-    return { range: `bytes=${this.#at}-`, ...(own && validator !== undefined ? { 'if-range': validator } : {}) };
+    const { location } = globalThis;
+    // Where there is no page, as in Node, no origin is another one.
+    const own = location === undefined || new URL(this.#url, location.href).origin === location.origin;
+    return { range: `bytes=${this.#at}-`, ...(own && !this.#bare && validator !== undefined ? { 'if-range': validator } : {}) };
   }
 
   /** Takes an answer if it is the file that was begun, from byte `#at` or from its start. */
@@ -199,9 +229,10 @@ export class Download {
     if (response.body === null) throw new KitfoxError('network', `${this.#url}: the server sent an empty answer`);
     this.#reader = response.body.getReader();
     // Nothing of it is taken yet: an error here leaves what was read before as it is.
-    if ((response.headers.get('content-type') ?? '').startsWith('text/html')) await this.#isWebPage();
+    if (isWebPage(response)) await this.#isWebPage();
     const [version, range] = [versionOf(response), contentRange(response)];
-    const begins = response.status === 206 ? (range?.start ?? this.#at) : 0;
+    const begins = response.status === 206 ? (range?.start ?? (this.#asked['range'] === undefined ? 0 : this.#at)) : 0;
+    if (response.type === 'cors') this.#bare = true;
     const length = response.status === 206 ? range?.length : fileLength(response);
     if (this.#at > 0) {
       const other = begins !== this.#at && begins !== 0 ? `it sent byte ${begins}` : this.#other(response, version, length);
@@ -210,6 +241,10 @@ export class Download {
         throw new StartOver(`${this.#url}: the file has changed on the server, seen at byte ${this.#at}: ${other}`);
       }
     } else {
+      if (begins > 0) {
+        await this.close();
+        throw new KitfoxError('http', `${this.#url}: the server sent bytes from ${begins} on, though all were asked for`);
+      }
       if (this.length !== undefined && length !== undefined && length !== this.length) {
         await this.close();
         throw new StartOver(`${this.#url}: the file has changed on the server: expected ${this.length} bytes, got ${length}`);
@@ -229,8 +264,8 @@ export class Download {
     const other = differs('ETag', etag, version.etag) ?? differs('Last-Modified', lastModified, version.lastModified);
     if (other !== undefined || this.#settings.checked === true) return other;
     const same = (etag !== undefined && etag === version.etag) || (etag === undefined && lastModified === version.lastModified);
-    // A part in answer to `If-Range` need not repeat the version: it is the server's word for it.
-    const word = response.status === 206 && response.type !== 'cors';
+    // A part in answer to `If-Range` need not repeat the date: it is the server's word for it. An ETag it must repeat.
+    const word = response.status === 206 && this.#asked['if-range'] !== undefined && etag === undefined;
     return same || word ? undefined : 'it names no version';
   }
 
@@ -246,10 +281,16 @@ export class Download {
   }
 }
 
+/** Whether an answer says that it is a page for people. */
+export function isWebPage({ headers }: Response): boolean {
+  return (headers.get('content-type') ?? '').startsWith('text/html');
+}
+
 /** The version that an answer names: a weak ETag does not say that the bytes are the same. */
 export function versionOf({ headers }: Response): Version {
   const [etag, lastModified] = [headers.get('etag'), headers.get('last-modified')];
-  return { ...(etag === null || etag.startsWith('W/') ? {} : { etag }), ...(lastModified === null ? {} : { lastModified }) };
+  const validators = { ...(etag === null || etag.startsWith('W/') ? {} : { etag }), ...(lastModified === null ? {} : { lastModified }) };
+  return headers.has('content-encoding') ? { ...validators, coded: true } : validators;
 }
 
 /**
@@ -277,6 +318,17 @@ function retryAfter(response: Response): number | undefined {
   if (told === null) return undefined;
   const ms = /^\d+$/.test(told.trim()) ? Number(told) * 1000 : Date.parse(told) - Date.now();
   return Number.isFinite(ms) ? Math.max(ms, 0) : undefined;
+}
+
+/** The server's answer as far as its headers. A server that takes the request and says nothing is left. */
+export async function answered(fetcher: typeof fetch, url: string, init: RequestInit): Promise<Response> {
+  const ends = new AbortController();
+  try {
+    return await unlessStalled(fetcher(url, { ...init, signal: ends.signal }));
+  } catch (cause) {
+    ends.abort();
+    throw cause;
+  }
 }
 
 /** Rejects when nothing comes. */

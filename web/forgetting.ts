@@ -42,6 +42,7 @@ export function forgetting(gates: Gates, layer: number, head: number, i: number)
 
 /** Row `i` of F as a mean over the heads of a layer, or of all layers: what the layer or the model can still see of each token. */
 export function meanForgetting(gates: Gates, i: number, layer?: number): Float64Array {
+  within('i', i, gates.ids.length);
   const layers = layer === undefined ? [...Array(gates.layers).keys()] : [layer];
   const mean = new Float64Array(i + 1);
   for (const of of layers) {

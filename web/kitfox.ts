@@ -18,7 +18,7 @@ import { Connection, type CallMessage } from './connection.js';
 import { KitfoxError, aborted, unlessAborted } from './errors.js';
 import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
-import { sent, type LoadSource } from './loading.js';
+import { sent, unasked, type LoadSource } from './loading.js';
 import { compute } from './numbers.js';
 import {
   checkGates,
@@ -246,14 +246,16 @@ function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: 
   checkLoad(source, options);
   const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
   const parts = sent(source, manifest, absolute);
+  const offline = engine.cache === 'only';
   if (signal?.aborted === true) throw aborted(signal);
   const message = {
     type,
-    parts,
+    parts: offline ? parts.map(unasked) : parts,
     device: 'auto',
     cache: 'auto',
     ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
     ...engine,
+    ...(offline ? { revalidate: false } : {}),
   } as const;
   return { message, workerUrl, listen: options };
 }

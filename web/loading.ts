@@ -10,7 +10,7 @@ export type LoadPart = string | URL | Blob | ArrayBuffer | Uint8Array;
 /** A GGUF file, or the parts that it was cut into, in order (`split -b 1G model.gguf`). */
 export type LoadSource = LoadPart | readonly LoadPart[];
 
-/** `auto`: kept on the user's machine where that can be. `off`: neither read nor kept. `only`: no network. */
+/** `auto`: kept on the user's machine where that can be. `off`: neither read nor kept. `only`: no network, so no manifest from a URL and no `revalidate`. */
 export type CacheChoice = 'auto' | 'off' | 'only';
 
 /** What happens on the way. `reason` is for people. */
@@ -23,6 +23,8 @@ export type LoadEvent =
   | { kind: 'retry'; url: string; reason: string; waitMs: number }
   /** What was had is thrown away: the file has changed, or the copy is damaged. */
   | { kind: 'restart'; url: string; reason: string }
+  /** A complete copy is used that no manifest was held against: the one that was asked for cannot be had. */
+  | { kind: 'unchecked'; url: string; reason: string }
   /** The load goes on without keeping the file. */
   | { kind: 'uncached'; url: string; reason: string };
 
@@ -97,7 +99,7 @@ export function sent(source: LoadSource, manifest: TransferOptions['manifest'], 
   return parts.map((part, ix) => {
     if (typeof part !== 'string' && !(part instanceof URL)) {
       if (manifest !== undefined && !list) throw new KitfoxError('argument', 'load: manifest: expected a URL as the source, got a Blob or bytes');
-      const blob = part instanceof Blob ? part : new Blob([part as BlobPart]);
+      const blob = part instanceof Blob ? part : blobOf(part);
       const name = part instanceof Blob && 'name' in part && typeof part.name === 'string' ? part.name : list ? `part ${ix}` : 'bytes';
       return { blob, name };
     }
@@ -109,6 +111,19 @@ export function sent(source: LoadSource, manifest: TransferOptions['manifest'], 
     return { url: url.href, ...(manifest === undefined ? {} : { manifest: manifestOf(url, manifest, absolute) }) };
   });
 }
+
+/** Bytes as a `Blob`. Memory that threads share is copied first: a browser refuses it. */
+function blobOf(bytes: ArrayBuffer | Uint8Array): Blob {
+  const shared = bytes instanceof Uint8Array && !(bytes.buffer instanceof ArrayBuffer);
+  try {
+    return new Blob([(shared ? bytes.slice() : bytes) as BlobPart]);
+  } catch (cause) {
+    throw new KitfoxError('argument', `load: url: expected bytes that can be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+  }
+}
+
+/** A part without what a server would have to be asked for. */
+export const unasked = (part: SentPart): SentPart => ('url' in part && typeof part.manifest === 'string' ? { url: part.url } : part);
 
 function manifestOf(url: URL, manifest: NonNullable<TransferOptions['manifest']>, absolute: (name: string, url: string | URL) => string): string | Manifest {
   if (manifest === true) {

@@ -16,7 +16,6 @@ export interface Threads {
   parentPort: Emitter | null;
 }
 interface NodeProcess {
-  cwd(): string;
   getBuiltinModule?(id: string): unknown;
   on(event: 'uncaughtException' | 'unhandledRejection', listener: (thrown: unknown) => void): void;
 }
@@ -32,11 +31,8 @@ export const builtin = <M>(id: string): M | undefined => node()?.getBuiltinModul
 /** Whether workers are to be threads of Node. */
 export const inNode = (): boolean => typeof Worker === 'undefined' && node() !== undefined;
 
-/** What relative addresses are relative to in Node: the working directory. */
-export const workingFolder = (): string | undefined => {
-  const url = builtin<{ pathToFileURL(path: string): URL }>('node:url');
-  return url?.pathToFileURL(`${node()?.cwd() ?? ''}/`).href;
-};
+/** The URL of a path as the system means it, `#`, `?`, `%` and a drive's letter included; undefined where there is no Node. */
+export const fileAt = (path: string): URL | undefined => builtin<{ pathToFileURL(path: string): URL }>('node:url')?.pathToFileURL(path);
 
 /** As much of a browser's worker as the connection uses, made of a thread. */
 export class ThreadWorker {

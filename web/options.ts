@@ -199,7 +199,14 @@ const isFinite32 = (n: unknown): boolean => typeof n === 'number' && Number.isFi
 /** Ids and biases of an object or a map. */
 export function biases(value: NonNullable<GenerateOptions['logitBias']>): (readonly [number, number])[] {
   if (value instanceof Map) return [...value];
-  return Object.entries(value).map(([token, bias]) => [token === '' ? NaN : Number(token), bias as number] as const);
+  return Object.entries(value).map(([token, bias]) => [/^(0|[1-9]\d*)$/.test(token) ? Number(token) : NaN, bias as number] as const);
+}
+
+/** Whether a value is an object literal, of whatever window, or one without a prototype. */
+function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || (Object.getPrototypeOf(prototype) === null && Object.prototype.toString.call(value) === '[object Object]');
 }
 
 const GENERATE: Record<keyof GenerateOptions, Check> = {
@@ -218,10 +225,9 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
   ignoreEos: flag,
   inFlight: whole(1, MOST_IN_FLIGHT),
   logitBias: (value) => {
-    const object = typeof value === 'object' && value !== null && !Array.isArray(value) && !ArrayBuffer.isView(value);
-    const pairs = object ? biases(value as NonNullable<GenerateOptions['logitBias']>) : undefined;
+    const pairs = value instanceof Map || isPlain(value) ? biases(value as NonNullable<GenerateOptions['logitBias']>) : undefined;
     const right = pairs?.length !== undefined && pairs.length <= MOST_BIASES && pairs.every(([token, bias]) => id(token) && isFinite32(bias));
-    return right ? undefined : `finite numbers by token id, at most ${MOST_BIASES}`;
+    return right ? undefined : `finite numbers by token id (an object's keys in decimal), at most ${MOST_BIASES}`;
   },
   logprobs: flag,
   signal,

@@ -1,7 +1,7 @@
 /** Where the package's files are. */
 
 import { KitfoxError } from './errors.js';
-import { ThreadWorker, inNode, workingFolder } from './node.js';
+import { ThreadWorker, fileAt, inNode } from './node.js';
 
 /** Where this module is; a bundler takes only the very form `new URL('…', import.meta.url)` for a file to pack. */
 const here = import.meta.url;
@@ -21,10 +21,15 @@ export function startWorker(url: string | URL | undefined): Worker {
   }
 }
 
-/** A URL as the page means it; `name` is the argument that holds it. */
+/** What is no path: two letters at least, since Windows' drives have one. */
+const WITH_SCHEME = /^([a-z][a-z0-9+.-]+:\/\/|(blob|data|file):)/i;
+
+/** A URL as the page means it, in Node also a path; `name` is the argument that holds it. */
 export function absolute(name: string, url: string | URL): string {
   try {
-    return new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href ?? workingFolder()).href;
+    const base = globalThis.document?.baseURI ?? globalThis.location?.href;
+    const path = base === undefined && typeof url === 'string' && !WITH_SCHEME.test(url) ? fileAt(url) : undefined;
+    return (path ?? new URL(url, base)).href;
   } catch (cause) {
     throw new KitfoxError('argument', `load: ${name}: expected a URL, got ${JSON.stringify(url)}`, { cause });
   }

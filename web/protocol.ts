@@ -1,6 +1,6 @@
 /**
  * What page and worker tell each other. The page numbers its calls; every message of a call carries its number. The page
- * starts with one `load`, `load-layer` or `plan`; the worker answers `ready` or `failed`, and from then on takes calls in the order in
+ * starts with one `load`, `load-layer` or `plan`; the worker answers `begun` at once, then `ready` or `failed`, and from then on takes calls in the order in
  * which they come.
  */
 
@@ -77,6 +77,7 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
  * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan> =
+  | { type: 'begun' }
   | ({ type: 'progress' } & LoadProgress)
   | { type: 'event'; event: LoadEvent }
   | { type: 'ready'; info: I }

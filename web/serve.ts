@@ -81,6 +81,7 @@ export function serve(port: Port, host: Host): void {
   }
 
   async function load(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<void> {
+    say({ type: 'begun' });
     try {
       const tell: Tell = { onProgress: (progress) => say({ type: 'progress', ...progress }), onEvent: (event) => say({ type: 'event', event }) };
       held = await Promise.race([host.load(message, tell), host.crash]);

@@ -5,7 +5,7 @@
 
 import { Entry, lock, noRoom } from './cache.js';
 import { sha256 } from './digest.js';
-import { Download, StartOver, fileLength, reason, versionOf, type DownloadSettings } from './download.js';
+import { Download, StartOver, answered, fileLength, isWebPage, reason, versionOf, type DownloadSettings, type Version } from './download.js';
 import { KitfoxError } from './errors.js';
 import { PIECE_BYTES, readManifest, type Manifest } from './manifest.js';
 import type { CacheChoice, LoadEvent } from './loading.js';
@@ -46,6 +46,10 @@ export class ServedFile {
   #ix = 0;
   #bytes = 0;
   #refetched = -1;
+  /** What the server says that it has; `null` when it says nothing of use. Asked once, for both looks at the cache. */
+  #server: { version: Version; length: number | undefined } | null | undefined;
+  /** Why the copy is passed over, told once. */
+  #passedOver = '';
 
   private constructor(url: string, wish: Wish) {
     this.name = url;
@@ -126,8 +130,11 @@ export class ServedFile {
     if (journal?.complete === undefined) return false;
     const { manifest } = this.#wish;
     if (manifest !== undefined && (typeof manifest === 'object' || !journal.complete.checked)) {
-      this.#manifest = await this.#readManifest();
-      if (this.#manifest?.bytes !== journal.complete.bytes || !agrees(journal.hashes, this.#manifest)) return this.#outdated(entry, 'it is not the file of the manifest');
+      const its = (this.#manifest ??= await this.#readManifest(0).catch((thrown: unknown) => this.#unchecked(thrown)));
+      if (its !== undefined) {
+        if (its.bytes !== journal.complete.bytes || !agrees(journal.hashes, its)) return this.#outdated(entry, 'it is not the file of the manifest');
+        await entry.confirm();
+      }
     }
     const other = this.#wish.revalidate ? await this.#other(entry) : undefined;
     if (other !== undefined) return this.#outdated(entry, other);
@@ -137,27 +144,42 @@ export class ServedFile {
     return true;
   }
 
+  /** Where the manifest cannot be had the copy is used all the same, as it would be without one; the next load asks again. */
+  #unchecked(thrown: unknown): undefined {
+    this.#wish.onEvent({ kind: 'unchecked', url: this.name, reason: reason(thrown) });
+  }
+
   #outdated(entry: Entry, why: string): false {
-    this.#wish.onEvent({ kind: 'restart', url: this.name, reason: `${this.name}: the copy in the cache is passed over: ${why}` });
     entry.journal = undefined;
+    if (this.#passedOver === why) return false;
+    this.#passedOver = why;
+    this.#wish.onEvent({ kind: 'restart', url: this.name, reason: `${this.name}: the copy in the cache is passed over: ${why}` });
     return false;
   }
 
   /** How the server's file differs from the copy. A server that does not answer has no word in it. */
   async #other(entry: Entry): Promise<string | undefined> {
-    const response = await fetch(this.name, { method: 'HEAD', cache: 'no-store' }).catch(() => undefined);
-    if (response?.ok !== true) return undefined;
+    if (this.#server === undefined) this.#server = await this.#asked();
+    if (this.#server === null) return undefined;
     const { version = {}, complete } = entry.journal ?? {};
-    const now = versionOf(response);
-    const length = fileLength(response);
+    const { version: now, length } = this.#server;
     if (length !== undefined && length !== complete?.bytes) return `the server's file has ${length} bytes, it has ${complete?.bytes}`;
     const same = (mine?: string, its?: string): boolean => mine === undefined || its === undefined || mine === its;
     return same(version.etag, now.etag) && same(version.lastModified, now.lastModified) ? undefined : 'the server has another version';
   }
 
-  async #readManifest(): Promise<Manifest | undefined> {
+  async #asked(): Promise<{ version: Version; length: number | undefined } | null> {
+    const response = await answered(fetch, this.name, { method: 'HEAD', cache: 'no-store' }).catch(() => undefined);
+    // A network that wants one to sign in answers with its page whatever is asked for; and no model has no bytes.
+    if (response?.ok !== true || isWebPage(response)) return null;
+    const length = fileLength(response);
+    return length === 0 ? null : { version: versionOf(response), length };
+  }
+
+  async #readManifest(retries = this.#wish.retries): Promise<Manifest | undefined> {
     const { manifest } = this.#wish;
-    return typeof manifest === 'string' ? readManifest(manifest, this.#settings(true)) : manifest;
+    if (typeof manifest !== 'string') return manifest;
+    return readManifest(manifest, { ...this.#settings(true), ...(retries === undefined ? {} : { retries }) });
   }
 
   /** Goes on with what is in the cache, if that is still the server's file. */

@@ -23,11 +23,14 @@ export class ModelSource {
   failure: StartOver | Error | undefined;
 
   readonly #forward: Forward;
+  readonly #sent: readonly SentPart[];
+  readonly #open: (part: SentPart) => Promise<Part>;
   readonly #parts: Part[];
 
   private constructor(sent: readonly SentPart[], first: Part, open: (part: SentPart) => Promise<Part>) {
+    [this.#sent, this.#open] = [sent, open];
     const [head] = sent;
-    this.name = head === undefined ? '' : 'url' in head ? head.url : head.name;
+    this.name = head === undefined ? '' : nameOf(head);
     const blobs = sent.map((part) => ('blob' in part ? part.blob.size : undefined));
     const all = blobs.every((size) => size !== undefined) ? blobs.reduce((sum, size) => sum + size, 0) : undefined;
     this.length = sent.length === 1 ? first.length : all;
@@ -61,6 +64,21 @@ export class ModelSource {
     }
   }
 
+  /** The name of a part behind the model's end that holds more than zeros, which fill up a file: it is none of it. */
+  async partBehind(): Promise<string | undefined> {
+    for (;;) {
+      const left = this.#sent[this.#parts.length];
+      if (left === undefined) return undefined;
+      // A part is read to its end before the next one, here too: its copy is complete then.
+      let rest: Uint8Array | undefined;
+      do rest = await this.#parts.at(-1)?.next();
+      while (rest !== undefined && rest.length > 0);
+      const part = await this.#open(left);
+      this.#parts.push(part);
+      if ((await part.next()).some((byte) => byte !== 0)) return nameOf(left);
+    }
+  }
+
   /** It is a model: what is left is read, and the copies in the cache are complete. */
   async accept(): Promise<void> {
     await this.#forward.drain();
@@ -72,6 +90,8 @@ export class ModelSource {
     for (const part of this.#parts) await part.close(refused);
   }
 }
+
+const nameOf = (part: SentPart): string => ('url' in part ? part.url : part.name);
 
 /** A file of the user's machine, or bytes. */
 class BlobPart implements Part {

@@ -15,7 +15,8 @@ export interface Store {
   put(ix: number, bytes: Uint8Array, line: string): Promise<void>;
   /** Adds a line. */
   log(line: string): Promise<void>;
-  remove(): Promise<void>;
+  /** Whether there was anything. */
+  remove(): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -56,7 +57,7 @@ export class DiskStore implements Store {
     const folder = await models();
     const texts: string[] = [];
     for await (const handle of folder.values()) {
-      if (handle.kind === 'directory') texts.push(await new DiskStore(handle.name, folder).journal());
+      if (handle.kind === 'directory') texts.push(await new DiskStore(handle.name, folder).journal().catch(() => ''));
     }
     return texts;
   }
@@ -104,17 +105,22 @@ export class DiskStore implements Store {
   }
 
   async log(line: string): Promise<void> {
+    await this.#open();
     const bytes = new TextEncoder().encode(line);
     const written = this.#journal?.write(bytes, { at: this.#journal.getSize() });
     if (written !== bytes.length) throw new Error(`${written} of ${bytes.length} bytes could be written`);
     this.#journal?.flush();
   }
 
-  async remove(): Promise<void> {
+  async remove(): Promise<boolean> {
     await this.close();
-    await this.#models.removeEntry(this.#key, { recursive: true }).catch((thrown: Error) => {
-      if (thrown.name !== 'NotFoundError') throw thrown;
-    });
+    return this.#models.removeEntry(this.#key, { recursive: true }).then(
+      () => true,
+      (thrown: Error) => {
+        if (thrown.name !== 'NotFoundError') throw thrown;
+        return false;
+      },
+    );
   }
 
   async close(): Promise<void> {
@@ -195,11 +201,14 @@ export class ResponseStore implements Store {
     await this.#cache.put(this.#address('journal'), new Response(this.#text));
   }
 
-  async remove(): Promise<void> {
+  async remove(): Promise<boolean> {
     this.#text = '';
     // The journal first: without it the pieces are nothing.
-    await this.#cache.delete(this.#address('journal'));
-    for (const { url } of await this.#cache.keys()) if (url.startsWith(this.#address(''))) await this.#cache.delete(url);
+    let found = await this.#cache.delete(this.#address('journal'));
+    for (const { url } of await this.#cache.keys()) {
+      if (url.startsWith(this.#address('')) && (await this.#cache.delete(url))) found = true;
+    }
+    return found;
   }
 
   async close(): Promise<void> {}

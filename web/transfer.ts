@@ -41,7 +41,7 @@ export async function transfer<T>(parts: readonly SentPart[], settings: Transfer
       const { name, length } = source;
       const read = source.read.bind(source);
       const used = await use(read, length, name, (done, total) => pace.uploaded(done, total));
-      if (whole && cache !== 'off') await keep(source, name, onEvent);
+      if (whole) await keep(source, cache !== 'off', onEvent);
       return used;
     } catch (thrown) {
       const failure = source?.failure ?? thrown;
@@ -55,14 +55,17 @@ export async function transfer<T>(parts: readonly SentPart[], settings: Transfer
   }
 }
 
-/** The model is there whether its file can be kept or not; only a file that is not its manifest's ends the load. */
-async function keep(source: ModelSource, url: string, onEvent: (event: LoadEvent) => void): Promise<void> {
+/** The model is there whether its file can be kept or not; only a file that is not its manifest's, and a part that is none, end the load. */
+async function keep(source: ModelSource, kept: boolean, onEvent: (event: LoadEvent) => void): Promise<void> {
+  let behind: string | undefined;
   try {
-    await source.accept();
+    behind = await source.partBehind();
+    if (kept && behind === undefined) await source.accept();
   } catch (thrown) {
     if (thrown instanceof KitfoxError && thrown.code === 'integrity') throw thrown;
-    onEvent({ kind: 'uncached', url, reason: reason(thrown) });
+    if (kept) onEvent({ kind: 'uncached', url: source.name, reason: reason(thrown) });
   }
+  if (behind !== undefined) throw new KitfoxError('format', `${behind}: expected a part of the model of ${source.name}, got one behind its end`);
 }
 
 /** Milliseconds over which a rate is taken, and between two reports of it. */

@@ -4,6 +4,7 @@ import init, { Engine, keepWith, Layer, onPanic, planModel, type EnginePlan, typ
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
+import { answered } from './download.js';
 import { KitfoxError } from './errors.js';
 import { Kept } from './kept.js';
 import type { CacheChoice } from './loading.js';
@@ -41,7 +42,7 @@ async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Pro
   // Bundlers know a file beside a module by this very form.
   const wasm = message.wasmUrl ?? new URL('./wasm/kitfox_bg.wasm', import.meta.url).href;
   try {
-    ({ memory } = await init({ module_or_path: wasm }));
+    ({ memory } = await init({ module_or_path: await answered(fetch, wasm, {}) }));
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new KitfoxError('worker', `${wasm}: the wasm module cannot be loaded: ${reason}`, { cause });
@@ -69,10 +70,15 @@ async function loadModel(message: LoadMessage, device: DeviceChoice, tell: Tell)
   return holdModel(engine, () => completed(engine.info()));
 }
 
-/** Reads a file's header: of the copy in the cache if that is complete, else of the server's. */
+/** Reads a file's header: of the copy in the cache if that is complete and, with `revalidate`, still the server's file; else of the server's. */
 async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): Promise<Held> {
-  const { type, parts, cache, revalidate, retries, wasmUrl, ...asked } = message;
-  const settings = { ...(retries === undefined ? {} : { retries }), ...tell };
+  const { type, parts, cache, revalidate = false, retries, wasmUrl, ...asked } = message;
+  const passedOver = new Set<string>();
+  const onEvent: Tell['onEvent'] = (event) => {
+    if (event.kind === 'restart') passedOver.add(event.url);
+    tell.onEvent(event);
+  };
+  const settings = { revalidate, ...(retries === undefined ? {} : { retries }), ...tell, onEvent };
   const adapter = device === 'cpu' ? null : await (navigator as { gpu?: Gpu }).gpu?.requestAdapter();
   const hardware = adapter !== null && adapter !== undefined && adapter.info?.isFallbackAdapter !== true;
   const read = (from: CacheChoice): Promise<EnginePlan> =>
@@ -82,7 +88,8 @@ async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): 
     return read('off');
   }));
   const kept = cache === 'off' ? [] : await list();
-  const had = parts.reduce((sum, part) => sum + ('url' in part ? (kept.find(({ url }) => url === part.url)?.bytes ?? 0) : part.blob.size), 0);
+  const of = (url: string): number => (passedOver.has(url) ? 0 : (kept.find((file) => file.url === url)?.bytes ?? 0));
+  const had = parts.reduce((sum, part) => sum + ('url' in part ? of(part.url) : part.blob.size), 0);
   const told: Plan = {
     ...plan,
     fetchBytes: Math.max(plan.fileBytes - had, 0),

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -92,7 +92,10 @@ test('a program in Node writes the native ids, from a file and from a server', a
   const folder = await installed('node');
   const server = await startServer([['/models/', path.dirname(model)]]);
   try {
-    for (const from of [path.relative(folder, model), `${server.url}/models/demo.gguf`]) {
+    const odd = 'what? 50%#1.gguf';
+    await rm(path.join(folder, odd), { force: true });
+    await symlink(model, path.join(folder, odd));
+    for (const from of [path.relative(folder, model), `${server.url}/models/demo.gguf`, odd]) {
       const { stdout } = await exec(process.execPath, ['main.js', from, 'cpu'], { cwd: folder, env });
       assert.deepEqual(JSON.parse(stdout).ids, expected, from);
     }

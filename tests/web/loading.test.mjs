@@ -2,7 +2,9 @@
 // recovers or fails as documented, and the next load works.
 
 import assert from 'node:assert/strict';
+import http from 'node:http';
 import { after, before, describe, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
 import { chromium, firefox, inPage, openPage } from './browsers.mjs';
 import { Faults, PIECE, bytes, manifestOf } from './faults.mjs';
 import { startServer } from './server.mjs';
@@ -29,6 +31,26 @@ const LOADS = async (Kitfox, { collect, fails }, loads) => {
   }
   return told;
 };
+
+/** Another host, as one that gives files away is: no preflights, and Ranges of what it stores, `/packed` compressed. Each first transfer breaks. */
+async function otherHost() {
+  const stored = { '/plain': bytes, '/packed': gzipSync(bytes, { level: 1 }) };
+  const breaks = { '/plain': [9_000_000], '/packed': [9_000_000] };
+  const server = http.createServer((request, response) => {
+    const data = stored[request.url];
+    const at = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
+    const headers = { 'access-control-allow-origin': '*', 'last-modified': 'Mon, 02 Nov 2026 10:00:00 GMT', 'cache-control': 'no-store', 'content-length': data.length - at };
+    if (request.url === '/packed') headers['content-encoding'] = 'gzip';
+    if (request.method === 'OPTIONS') return response.writeHead(403).end();
+    if (at > 0) headers['content-range'] = `bytes ${at}-${data.length - 1}/${data.length}`;
+    response.writeHead(at > 0 ? 206 : 200, headers);
+    const end = breaks[request.url].shift();
+    if (end === undefined) return response.end(data.subarray(at));
+    response.write(data.subarray(at, end), () => setTimeout(() => response.destroy(), 500));
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return { url: `http://127.0.0.1:${server.address().port}`, close: () => (server.closeAllConnections(), server.close()) };
+}
 
 for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
   describe(name, () => {
@@ -106,6 +128,23 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       worked(three, 'cached');
     });
 
+    test('where an address leads to another host, or a file is stored compressed there, the next load goes on too', async () => {
+      const host = await otherHost();
+      try {
+        const url = faults.set('/f/moved.gguf', { always: (response) => response.writeHead(302, { location: `${host.url}/plain` }).end() });
+        for (const from of [url, `${host.url}/packed`]) {
+          const [failed, told] = await loads({ url: from, retries: 0 }, { url: from, retries: 1 });
+          // Firefox takes a compressed body that breaks for one that ends.
+          const ended = from !== url && /^format: .* \(the file is cut short\)$/.test(failed.error);
+          if (!ended) assert.match(failed.error, /^network: .* the connection broke at byte \d+/);
+          worked(told);
+          assert.equal(/resume/.test(told.kinds), !ended, told.kinds);
+        }
+      } finally {
+        host.close();
+      }
+    });
+
     test('what came before a page was left is not fetched again', async () => {
       const url = faults.set('/f/left.gguf', { breaks: [10_000_000] });
       const [failed] = await loads({ url, retries: 0 });
@@ -138,9 +177,54 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       faults.take(url);
       const [unasked, asked, kept] = await loads({ url }, { url, revalidate: true }, { url, revalidate: true });
       worked(unasked, 'cached');
-      worked(asked, 'restart,restart');
+      worked(asked, 'restart');
       worked(kept, 'cached');
-      assert.deepEqual(faults.take(url), ['HEAD', 'HEAD', 'whole', 'HEAD']);
+      assert.deepEqual(faults.take(url), ['HEAD', 'whole', 'HEAD']);
+    });
+
+    test('a plan asks as a load does whether the copy is still the file of the server and of the manifest', async () => {
+      const url = faults.set('/f/replaced.gguf');
+      const plan = async (Kitfox, helpers, [url, options]) => (await Kitfox.plan(url, { device: 'cpu', context: 64, ...options })).fetchBytes;
+      await loads({ url });
+      assert.equal(await inPage(page, plan, [url, { revalidate: true }]), 0);
+      faults.set(url, { etag: '"two"' });
+      faults.take(url);
+      assert.equal(await inPage(page, plan, [url, {}]), 0);
+      assert.equal(await inPage(page, plan, [url, { cache: 'only', revalidate: true }]), 0);
+      assert.deepEqual(faults.take(url), []);
+      assert.equal(await inPage(page, plan, [url, { revalidate: true }]), bytes.length);
+      assert.deepEqual(faults.take(url), ['HEAD', 'whole']);
+      const manifest = manifestOf(Buffer.from(bytes).fill(1, 9_000_000, 9_000_001));
+      assert.equal(await inPage(page, plan, [url, { manifest }]), bytes.length);
+    });
+
+    test('a network that wants a sign-in, or an empty answer, is no word against the copy', async () => {
+      const url = faults.set('/f/hotel.gguf');
+      await loads({ url });
+      const empty = (response) => response.writeHead(200, { 'content-length': 0 }).end();
+      for (const always of [html, empty, busy]) {
+        faults.set(url, { always });
+        const [told] = await loads({ url, revalidate: true });
+        worked(told, 'cached');
+      }
+      assert.deepEqual(faults.take(url), ['whole', 'HEAD', 'HEAD', 'HEAD']);
+    });
+
+    test('a manifest is compared once, not asked for without the network, and where it cannot be had the copy is used', async () => {
+      const url = faults.set('/f/later.gguf');
+      const its = faults.set(`${url}.manifest.json`, { always: busy });
+      await loads({ url });
+      const [only, without] = await loads({ url, cache: 'only', manifest: true, revalidate: true }, { url, manifest: true });
+      worked(only, 'cached');
+      assert.deepEqual(faults.take(its), ['whole']); // of the second
+      worked(without, 'unchecked,cached');
+      assert.match(without.events[0].reason, /later.gguf.manifest.json: the server answered 429/);
+      faults.set(its, { always: json(manifestOf(bytes)) });
+      const [first, second] = await loads({ url, manifest: true }, { url, manifest: true });
+      worked(first, 'cached');
+      worked(second, 'cached');
+      assert.deepEqual(faults.take(its), ['whole']);
+      assert.deepEqual(faults.take(url), ['whole']);
     });
 
     test('a web page, a cut file and a refusal are named, and poison nothing', async () => {
@@ -223,6 +307,26 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       const [anew] = await loads({ url });
       worked(anew, '');
       assert.deepEqual(faults.take(url), ['whole']);
+    });
+
+    test('a copy whose journal cannot be read can be removed', async () => {
+      const url = faults.set('/f/unreadable.gguf');
+      await loads({ url });
+      const run = async (Kitfox, helpers, url) => {
+        const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('kitfox');
+        const folders = async () => (await Array.fromAsync(root.keys())).length;
+        const had = await folders();
+        for await (const folder of root.values()) {
+          const handle = await folder.getFileHandle('journal');
+          if (!(await (await handle.getFile()).text()).includes(url)) continue;
+          const out = await handle.createWritable();
+          await out.write('{"kitfox":2}\n');
+          await out.close();
+        }
+        const listed = (await Kitfox.cached()).some((file) => file.url.endsWith(url));
+        return { listed, evicted: [await Kitfox.evict(url), await Kitfox.evict(url)], fewer: had - (await folders()) };
+      };
+      assert.deepEqual(await inPage(page, run, url), { listed: false, evicted: [true, false], fewer: 1 });
     });
 
     test('two loads at once, in two tabs, share one transfer', async () => {
@@ -312,21 +416,22 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       const parts = [bytes.subarray(0, cut[0]), bytes.subarray(cut[0], cut[1]), bytes.subarray(cut[1])].map((data, ix) => faults.set(`/f/part.${ix}`, { data }));
       parts.forEach((url, ix) => faults.set(`${url}.manifest.json`, { always: json(manifestOf(faults.rules.get(parts[ix]).data)) }));
       const url = faults.set('/f/source.gguf');
+      faults.set(`${url}.second`);
       const run = async (Kitfox, { collect, fails }, { url, parts }) => {
         const blob = await (await fetch(url)).blob();
         const buffer = await blob.arrayBuffer();
         const view = new Uint8Array(new Uint8Array([0, ...[]]).length + buffer.byteLength);
         view.set(new Uint8Array(buffer), 1);
-        const sources = [blob, new File([blob], 'mine.gguf'), buffer, view.subarray(1), [blob.slice(0, 5_000_000), blob.slice(5_000_000)], parts];
+        const sources = [blob, new File([blob], 'mine.gguf'), buffer, view.subarray(1), [blob.slice(0, 5_000_000), blob.slice(5_000_000), new Blob([new Uint8Array(16)])], parts];
         const ids = [];
         for (const source of sources) {
           const fox = await Kitfox.load(source, { device: 'cpu', context: 64, ...(source === parts ? { manifest: true } : {}) });
           ids.push((await collect(fox.generate('The fox', { temperature: 0, maxTokens: 3 }))).ids.join());
           fox.dispose();
         }
-        const bad = [new Blob(['GGUX, and some more bytes, so that there is something to read']), [parts[0], parts[0]], new File([], 'empty.gguf')];
+        const bad = [new Blob(['GGUX, and some more bytes, so that there is something to read']), [parts[0], parts[0]], new File([], 'empty.gguf'), [blob, new Blob([blob])], [url, `${url}.second`]];
         const errors = [];
-        for (const source of bad) errors.push(await fails(Kitfox.load(source, { device: 'cpu' })));
+        for (const source of bad) errors.push(await fails(Kitfox.load(source, { device: 'cpu', context: 64, cache: source[0] === url ? 'off' : 'auto' })));
         return { ids, errors, left: buffer.byteLength };
       };
       const { ids: all, errors, left } = await inPage(page, run, { url, parts });
@@ -335,6 +440,8 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       assert.match(errors[0], /^format: bytes: .*magic/);
       assert.match(errors[1], /^argument: load: url: expected each part once/);
       assert.match(errors[2], /^format: empty.gguf: /);
+      assert.match(errors[3], /^format: part 1: expected a part of the model of part 0, got one behind its end/);
+      assert.match(errors[4], /^format: \S+source.gguf.second: expected a part of the model of \S+source.gguf, got one/);
       const [again] = await loads({ url: parts, cache: 'only' });
       worked(again, 'cached,cached,cached');
     });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test, { afterEach } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { holdModel } from '../dist/answers.js';
-import { Kitfox, attention, forgetting, meanAttention, mostAttentionTokens } from '../dist/kitfox.js';
+import { Kitfox, KitfoxError, attention, forgetting, meanAttention, mostAttentionTokens } from '../dist/kitfox.js';
 import { fakeWorkers, promptly } from './workers.mjs';
 
 const weight = (head, i, j) => 100 * head + 10 * i + j;
@@ -438,4 +438,73 @@ test('a worker that the browser refuses, or a place without workers, is a worker
     globalThis.Worker = Worker;
     process.getBuiltinModule = getBuiltinModule;
   }
+});
+
+test("under cache: 'only' nothing is sent that a server would have to be asked for", async () => {
+  const manifest = { version: 1, file: 'm', bytes: 5, piece_bytes: 4 * 2 ** 20, sha256: ['0'.repeat(64)], whole: '0'.repeat(64) };
+  const asked = async (options) => {
+    await Kitfox.load('m.gguf', options);
+    return made.at(-1).asked;
+  };
+  const url = 'http://page.example/folder/m.gguf';
+  const only = await asked({ cache: 'only', manifest: true, revalidate: true });
+  assert.deepEqual([only.parts, only.revalidate], [[{ url }], false]);
+  assert.deepEqual((await asked({ cache: 'only', manifest })).parts, [{ url, manifest }]);
+  const auto = await asked({ manifest: true, revalidate: true });
+  assert.deepEqual([auto.parts, auto.revalidate], [[{ url, manifest: `${url}.manifest.json` }], true]);
+});
+
+test('bytes that threads share are copied, and bytes that cannot be read are an argument error', async () => {
+  const shared = new Uint8Array(new SharedArrayBuffer(4));
+  shared.set([71, 71, 85, 70]);
+  const { Blob: Whole } = globalThis;
+  // As in a browser: what is shared, or was given away, is refused.
+  globalThis.Blob = class extends Whole {
+    constructor(parts) {
+      for (const part of parts) {
+        if (ArrayBuffer.isView(part) && part.buffer instanceof SharedArrayBuffer) throw new TypeError('The provided ArrayBufferView value must not be shared.');
+        if (part.length === 7) throw new TypeError('it is detached');
+      }
+      super(parts);
+    }
+  };
+  try {
+    await Kitfox.load(shared.subarray(1));
+    assert.equal(await made.at(-1).asked.parts[0].blob.text(), 'GUF');
+    await assert.rejects(Kitfox.load(new Uint8Array(7)), (error) => error instanceof KitfoxError && error.code === 'argument' && /^load: url: expected bytes that can be read: it is detached/.test(error.message));
+  } finally {
+    globalThis.Blob = Whole;
+  }
+});
+
+test('a worker script that is none of kitfox says nothing, and the load ends', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const loading = Kitfox.load('m.gguf', { workerUrl: 'mute.js' });
+  const failed = assert.rejects(loading, ({ code, message }) => code === 'worker' && /^the worker cannot be started: its script said nothing for 120 s/.test(message));
+  t.mock.timers.tick(120_000);
+  t.mock.timers.tick(100);
+  await failed;
+  assert.equal(made.at(-1).terminated, true);
+});
+
+test('a load that takes longer than a worker may be silent goes on', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const ends = new AbortController();
+  const loading = Kitfox.load('stalled', { signal: ends.signal });
+  let over = false;
+  const failed = loading.catch(({ code }) => ((over = true), code));
+  const worker = made.at(-1);
+  const { onmessage } = worker;
+  await new Promise((resolve) => {
+    worker.onmessage = (event) => {
+      onmessage(event);
+      if (event.data.type === 'begun') resolve();
+    };
+  });
+  t.mock.timers.tick(600_000);
+  t.mock.timers.tick(600_000);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(over, false);
+  ends.abort();
+  assert.equal(await failed, 'aborted');
 });

@@ -161,6 +161,11 @@ test('a busy server is waited for as long as it asks, up to a minute', async () 
   const [date] = await waits(busy(new Date(Date.now() + 20_000).toUTCString()));
   assert.ok(date > 15_000 && date <= 20_000, `${date}`);
   await fails(waits(busy('3600')), 'http', /answered 429; it asks for 3600 s without a request/);
+  // However many attempts: none of its own waits is too long.
+  const often = [];
+  await Download.open('m', { ...serving(10_000, { answers: Array.from({ length: 100 }, () => busy()) }), retries: 100, onRetry: (_, ms) => often.push(ms) });
+  assert.equal(often.length, 100);
+  assert.ok(often.every((ms) => ms <= 60_000));
   await fails(waits(...Array.from({ length: 5 }, () => busy())), 'http', /answered 429 \(after 4 attempts more\)/);
 });
 
@@ -169,4 +174,117 @@ test('a web page in the place of the rest is told at once', async () => {
   const download = await Download.open('m', serving(10_000, { breaks: [50_000], etag: '"one"', answers: [undefined, portal] }));
   await download.read(50_000);
   await fails(download.read(1), 'format', /the server answered with a web page/);
+});
+
+const rangeOf = ({ range }) => range ?? 'whole';
+
+/** An answer as one of another host: the page sees neither its length nor its ETag nor its coding. */
+const foreign = (response) => {
+  const headers = new Headers({ 'last-modified': response.headers.get('last-modified') });
+  return Object.defineProperties(new Response(response.body, { status: response.status, headers }), { type: { value: 'cors' } });
+};
+
+test('where another host answers no header is sent that it would have to be asked for, and the download goes on', async () => {
+  const DATE = 'Mon, 02 Nov 2026 10:00:00 GMT';
+  // Ranges, and no preflight: that is what If-Range would take.
+  const host = (asked, breaks) => async (url, { headers }) => {
+    asked.push(rangeOf(headers));
+    if (headers['if-range'] !== undefined) throw new TypeError('Failed to fetch');
+    const at = Number(/^bytes=(\d+)-$/.exec(headers.range ?? '')?.[1] ?? 0);
+    const end = breaks.shift() ?? bytes.length;
+    const body = new ReadableStream({
+      start: (controller) => (at < end ? controller.enqueue(bytes.slice(at, end)) : undefined),
+      pull: (controller) => (end < bytes.length ? controller.error(new TypeError('gone')) : controller.close()),
+    });
+    return foreign(new Response(body, { status: at > 0 ? 206 : 200, headers: { 'last-modified': DATE } }));
+  };
+  const asked = [];
+  const told = [];
+  const download = await Download.open('m', { fetcher: host(asked, [50_000]), sleep: async () => {}, retries: 1, onRetry: (why) => told.push(why) });
+  assert.deepEqual(await readAll(download), bytes);
+  assert.deepEqual(asked, ['whole', 'bytes=50000-']);
+  assert.equal(told.length, 1);
+  // Begun by a page before, which is all that is known: one attempt finds it out, also where none is left.
+  for (const retries of [0, 4]) {
+    const again = [];
+    const rest = await Download.open('m', { fetcher: host(again, []), sleep: async () => {}, retries, from: 50_000, version: { lastModified: DATE } });
+    assert.deepEqual(await readAll(rest), bytes.slice(50_000));
+    assert.deepEqual(again, ['bytes=50000-', 'bytes=50000-']);
+  }
+});
+
+test('a file that comes compressed is never gone on with by Range, which counts other bytes', async () => {
+  const server = serving(10_000, { breaks: [50_000], etag: '"one"', headers: { 'content-encoding': 'gzip' } });
+  const download = await Download.open('m', server);
+  assert.deepEqual(await readAll(download), bytes);
+  assert.deepEqual(server.asked.map(rangeOf), ['whole', 'whole']);
+  // The next page's load knows it by the journal.
+  const next = serving(10_000, { etag: '"one"' });
+  const rest = await Download.open('m', { ...next, from: 50_000, version: JSON.parse(JSON.stringify(download.version)) });
+  assert.deepEqual(await readAll(rest), bytes.slice(50_000));
+  assert.deepEqual(next.asked.map(rangeOf), ['whole']);
+});
+
+test('a Range that gives nothing, however often, is no end: the file is asked for from its start', async () => {
+  const broken = () => new Response(new ReadableStream({ start: (controller) => controller.error(new TypeError('ERR_CONTENT_DECODING_FAILED')) }), { status: 206, headers: { etag: '"one"' } });
+  for (const [answer, status] of [[broken], [() => new TypeError('Failed to fetch')], [() => new Response('', { status: 416 })], [() => new Response('', { status: 403 })], [() => new Response('', { status: 503 })]]) {
+    for (const retries of [0, 1, 4]) {
+      const asked = [];
+      const whole = serving(10_000, { etag: '"one"' });
+      const fetcher = async (url, init) => {
+        asked.push(rangeOf(init.headers));
+        if (init.headers.range === undefined) return whole.fetcher(url, init);
+        const said = answer();
+        if (said instanceof Error) throw said;
+        return said;
+      };
+      const download = await Download.open('m', { fetcher, sleep: async () => {}, retries, from: 50_000, version: { etag: '"one"' } });
+      assert.deepEqual(await readAll(download), bytes.slice(50_000), `${status} ${retries}`);
+      assert.equal(asked.at(-1), 'whole');
+      assert.ok(asked.length <= retries + 3, asked.join());
+    }
+  }
+  // And where the start is of another version it starts over; where nothing answers at all that is said, soon.
+  const other = serving(10_000, { etag: '"two"', answers: [new Response('', { status: 416 })] });
+  await assert.rejects(Download.open('m', { ...other, from: 50_000, version: { etag: '"one"' } }), StartOver);
+  const silent = serving(10_000, { answers: Array(99).fill(new TypeError('Failed to fetch')) });
+  await fails(Download.open('m', { ...silent, retries: 2, from: 50_000, version: { etag: '"one"' } }), 'network', /cannot be fetched: Failed to fetch \(after 2 attempts more\)/);
+  assert.ok(silent.asked.length <= 5, `${silent.asked.length}`);
+});
+
+test('a 206 that does not say which version it is of is never mixed in', async () => {
+  const nameless = () => new Response(bytes.slice(50_000), { status: 206, headers: { 'content-range': 'bytes 50000-299999/300000' } });
+  const download = await Download.open('m', serving(10_000, { breaks: [50_000], etag: '"one"', answers: [undefined, nameless()] }));
+  await download.read(50_000);
+  await assert.rejects(download.read(1), (error) => error instanceof StartOver && /names no version/.test(error.message));
+  // In answer to If-Range a date need not be repeated. Where that was sent, also in Node, it is the server's word.
+  const dated = serving(10_000, { breaks: [50_000], headers: { 'last-modified': 'Mon, 02 Nov 2026 10:00:00 GMT' }, answers: [undefined, nameless()] });
+  const other = await Download.open('http://other.example/m', dated);
+  assert.deepEqual(await readAll(other), bytes);
+  assert.equal(dated.asked[1]['if-range'], 'Mon, 02 Nov 2026 10:00:00 GMT');
+});
+
+test('a part that nobody asked for is named, not read as the file', async () => {
+  const part = () => new Response(bytes.slice(1000), { status: 206, headers: { 'content-range': 'bytes 1000-299999/300000' } });
+  await fails(Download.open('a/m.gguf', serving(10, { answers: [part()] })), 'http', /^a\/m.gguf: the server sent bytes from 1000 on, though all were asked for/);
+  const start = new Response(bytes, { status: 206, headers: { 'content-range': 'bytes 0-299999/300000' } });
+  assert.deepEqual(await readAll(await Download.open('m', serving(10, { answers: [start] }))), bytes);
+});
+
+test('a server that takes the request and answers nothing is left after a minute', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const signals = [];
+  const whole = serving(10_000);
+  const fetcher = (url, init) => {
+    signals.push(init.signal);
+    return signals.length < 2 ? new Promise(() => {}) : whole.fetcher(url, init);
+  };
+  const told = [];
+  const opening = Download.open('m', { ...whole, fetcher, onRetry: (why) => told.push(why) });
+  for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
+  t.mock.timers.tick(60_000);
+  const download = await opening;
+  assert.match(told.join(), /^m: cannot be fetched: nothing came for 60 s$/);
+  assert.deepEqual(signals.map(({ aborted }) => aborted), [true, false]);
+  assert.deepEqual(await readAll(download), bytes);
 });

@@ -62,4 +62,9 @@ test('places that are not there are refused by name', () => {
   for (const [name, ...place] of [['layer', 2, 0, 0], ['head', 0, 3, 0], ['i', 0, 0, 4], ['i', 0, 0, -1], ['i', 0, 0, 0.5]]) {
     assert.throws(() => forgetting(gates, ...place), (error) => error.code === 'argument' && error.message.startsWith(`${name}:`));
   }
+  for (const i of [-2, -1, 4, 0.5, NaN, 1e15, undefined]) {
+    for (const layer of [undefined, 0]) {
+      assert.throws(() => meanForgetting(gates, i, layer), (error) => error.code === 'argument' && error.message.startsWith('i: expected a whole number from 0 to 3'));
+    }
+  }
 });

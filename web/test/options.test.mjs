@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import test from 'node:test';
+import { runInNewContext } from 'node:vm';
 import { checkBench } from '../dist/bench.js';
 import { MOST_BIASES, MOST_CHUNK, MOST_IN_FLIGHT, checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
 
@@ -22,7 +23,7 @@ test('good options pass', () => {
   checkGenerate('a', { maxTokens: 1, temperature: 0, topK: 0, topP: 1, minP: 0, repeatPenalty: 1, seed: 0, stop: 'x', onPrefill() {} });
   checkLogits([0, 5, 2 ** 32 - 1], { decode: true });
   checkLogits(Uint32Array.of(1), {});
-  for (const logitBias of [{}, { 5: -100, 0: 2.5 }, new Map([[7, 0]])]) checkGenerate('a', { logitBias, logprobs: true });
+  for (const logitBias of [{}, { 5: -100, 0: 2.5 }, new Map([[7, 0]]), Object.assign(Object.create(null), { 7: 1 }), runInNewContext('({ 7: 1 })')]) checkGenerate('a', { logitBias, logprobs: true });
   checkGenerate('a', { stop: [], seed: Number.MAX_SAFE_INTEGER, minP: 1, topP: 1e-6, temperature: undefined });
 });
 
@@ -66,13 +67,23 @@ test('bad generate options are refused by name', () => {
     repeatLastN: [-1, 0.5],
     ignoreEos: [1, 'no'],
     inFlight: [0, 17, 2.5, '8'],
-    logitBias: [null, [1], 5, { a: 1 }, { '': 1 }, { '-1': 1 }, { 1.5: 1 }, { 1: NaN }, { 1: 1e39 }, { 1: '2' }, new Map([['1', 2]]), Uint8Array.of(1)],
+    logitBias: [null, [1], 5, { a: 1 }, { '': 1 }, { '-1': 1 }, { 1.5: 1 }, { 1: NaN }, { 1: 1e39 }, { 1: '2' }, new Map([['1', 2]]), Uint8Array.of(1),
+      new Set([[1, 2]]), new Date(), Promise.resolve(), /x/, new Blob([]), Object.create({ 1: 2 }), { '0x10': 1 }, { ' 7 ': 1 }, { '1e1': 1 }, { '007': 1 }, { '+1': 1 }],
     logprobs: [1, 'yes'],
   };
   for (const [name, values] of Object.entries(bad)) {
     for (const value of values) refuses(() => checkGenerate('a', { [name]: value }), new RegExp(`generate: ${name}: expected`));
   }
   refuses(() => checkGenerate('a', { top_k: 1 }), /unknown option top_k/);
+});
+
+test('an option that is inherited or hidden would be left behind, and is refused by name', () => {
+  for (const options of [Object.create({ maxTokens: 3 }), Object.create({ signal: 5 }), Object.defineProperty({}, 'maxTokens', { value: 3 }), new (class { get topK() { return 1; } })()]) {
+    refuses(() => checkGenerate('a', options), /^generate: (maxTokens|signal|topK): expected a property of the options themselves/);
+  }
+  refuses(() => checkLoad('m', Object.create({ cache: 'only' })), /^load: cache: expected a property of the options themselves/);
+  checkGenerate('a', Object.create(null, { maxTokens: { value: 3, enumerable: true } }));
+  checkGenerate('a', Object.create({ other: 1, maxTokens: undefined }));
 });
 
 test('bad bench options are refused by name', () => {
