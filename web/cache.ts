@@ -9,7 +9,7 @@
 
 import { sha256 } from './digest.js';
 import { reason, type Version } from './download.js';
-import { KitfoxError } from './errors.js';
+import { KitfoxError, aborted, unlessAborted } from './errors.js';
 import { PIECE_BYTES } from './manifest.js';
 import { DiskStore, ResponseStore, type Store } from './store.js';
 
@@ -171,11 +171,11 @@ export async function list(): Promise<CachedFile[]> {
   return files;
 }
 
-/** Removes a file, after a transfer of it that is under way; false when there was none. */
-export async function evict(url: string): Promise<boolean> {
-  if (!(await list()).some((file) => file.url === url)) return false;
+/** Removes a file, after a transfer of it that is under way; false when there was none. The signal counts until the removal begins. */
+export async function evict(url: string, signal?: AbortSignal): Promise<boolean> {
+  if (!(await unlessAborted(signal, list)).some((file) => file.url === url)) return false;
   const key = await keyOf(url);
-  const release = await lock(`kitfox ${key}`);
+  const release = await lock(`kitfox ${key}`, signal);
   try {
     for (const kind of [DiskStore, ResponseStore]) {
       const store = await kind.at(key).catch(() => undefined);
@@ -189,19 +189,20 @@ export async function evict(url: string): Promise<boolean> {
   }
 }
 
-/** Waits for a lock of the origin and gives what lets go of it. Where there are no locks it is had at once. */
-export async function lock(name: string): Promise<() => void> {
+/** Waits for a lock of the origin and gives what lets go of it. Where there are no locks it is had at once. The signal ends the wait. */
+export async function lock(name: string, signal?: AbortSignal): Promise<() => void> {
+  if (signal?.aborted === true) throw aborted(signal);
   const { locks } = navigator;
   if (locks === undefined) return () => undefined;
   let release = (): void => undefined;
   const held = new Promise<void>((resolve) => (release = resolve));
   await new Promise<void>((resolve, reject) => {
     locks
-      .request(name, () => {
+      .request(name, signal === undefined ? {} : { signal }, () => {
         resolve();
         return held;
       })
-      .catch(reject);
+      .catch((thrown) => reject(signal?.aborted === true ? aborted(signal) : thrown));
   });
   return release;
 }

@@ -44,6 +44,7 @@ export class Connection<I> {
   ): Promise<void> {
     let stop = (): void => undefined;
     try {
+      if (signal?.aborted === true) throw aborted(signal);
       await new Promise<void>((resolve, reject) => {
         stop = () => reject(aborted(signal));
         signal?.addEventListener('abort', stop);

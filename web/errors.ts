@@ -62,3 +62,21 @@ export function toWire(thrown: unknown): WireError {
 export function aborted(signal?: AbortSignal): KitfoxError {
   return new KitfoxError('aborted', 'aborted', { cause: signal?.reason });
 }
+
+/** Gives what `work` gives, or rejects as soon as the signal ends the wait for it: what cannot be stopped goes on unheard. */
+export async function unlessAborted<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+  if (signal === undefined) return work();
+  if (signal.aborted) throw aborted(signal);
+  let stop = (): void => undefined;
+  try {
+    const ended = new Promise<never>((_, reject) => {
+      stop = () => reject(aborted(signal));
+      signal.addEventListener('abort', stop);
+    });
+    const given = await Promise.race([work(), ended]);
+    if (signal.aborted) throw aborted(signal);
+    return given;
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}

@@ -14,7 +14,7 @@ import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
 import { evict, list, type CachedFile } from './cache.js';
 import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
-import { aborted } from './errors.js';
+import { aborted, unlessAborted } from './errors.js';
 import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, type LoadSource } from './loading.js';
@@ -77,15 +77,19 @@ export class Kitfox {
   static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
     const { message, workerUrl, listen } = asked('load', source, options);
     // A browser that refuses keeps the files all the same, as long as it has room.
-    if (options.persist === true) await globalThis.navigator?.storage?.persist?.().catch(() => false);
+    if (options.persist === true) await unlessAborted(options.signal, async () => globalThis.navigator?.storage?.persist?.().catch(() => false));
     const connection = new Connection<Info>('model', startWorker(workerUrl));
     await connection.load(message, listen);
     return new Kitfox(connection);
   }
 
-  /** What this browser has for a model: WebGPU or why not, limits, features, storage. Never throws. */
-  static async probe(): Promise<Probe> {
-    return probe();
+  /**
+   * What this browser has for a model: WebGPU or why not, limits, features, storage. Whatever it has, this does not fail: only a wrong
+   * option and an aborted signal reject.
+   */
+  static async probe(options: CallOptions = {}): Promise<Probe> {
+    check('probe', options, { signal: abortSignal });
+    return unlessAborted(options.signal, probe);
   }
 
   /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
@@ -99,16 +103,21 @@ export class Kitfox {
   }
 
   /** The model files that are kept on the user's machine for this origin. */
-  static async cached(): Promise<CachedFile[]> {
-    return list();
+  static async cached(options: CallOptions = {}): Promise<CachedFile[]> {
+    check('cached', options, { signal: abortSignal });
+    return unlessAborted(options.signal, list);
   }
 
-  /** Removes a file from there, after a transfer of it that is under way; false when there was none. */
-  static async evict(url: string | URL): Promise<boolean> {
+  /**
+   * Removes a file from there, after a transfer of it that is under way; false when there was none. The signal ends the wait for that
+   * transfer: then the file stays.
+   */
+  static async evict(url: string | URL, options: CallOptions = {}): Promise<boolean> {
     checkValue('evict', 'url', url, location);
+    check('evict', options, { signal: abortSignal });
     const address = new URL(absolute('url', url));
     address.hash = '';
-    return evict(address.href);
+    return evict(address.href, options.signal);
   }
 
   /** What is known of the model; the byte counts are those after the last call. */

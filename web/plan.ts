@@ -63,7 +63,7 @@ interface Adapter {
   features?: Iterable<string>;
 }
 
-/** Looks around; never throws. */
+/** Looks around; whatever is there or not, it does not fail. */
 export async function probe(): Promise<Probe> {
   const found: Probe = { webgpu: false, software: false, limits: {}, features: [], storage: { privateFiles: false, cacheApi: false } };
   try {

@@ -7,9 +7,9 @@ import { Generation } from './generation.js';
 import { checkAnswer, checkText, type GenerateOptions, type Info } from './options.js';
 import { ask } from './requests.js';
 
-/** Options of every call of a session. */
+/** Options of a call that has no others. */
 export interface CallOptions {
-  /** Ends the call: the session is as before then. */
+  /** Ends the call with `aborted`: what was called stays usable, a session is as before the call, or as after it where the abort came late. */
   signal?: AbortSignal;
 }
 

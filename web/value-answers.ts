@@ -54,7 +54,7 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
       return { ...counted, tokensPerSecond: seconds > 0 ? counted.tokens / seconds : 0, deviceBytes, heapBytes, dispatchesPerToken };
     }
     case 'open-session':
-      return step(async () => engine.openSession());
+      return opened(engine, talk, async () => engine.openSession());
     case 'close-session':
       return engine.closeSession(call.session);
     case 'append':
@@ -62,16 +62,26 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
     case 'mark':
       return step(() => engine.markSession(call.session));
     case 'rewind':
-      // Not a step: the way back from an answer that was left is not itself aborted.
-      return engine.rewindSession(call.session, call.tokens);
+      return step(async () => engine.rewindSession(call.session, call.tokens));
     case 'fork':
-      return step(() => engine.forkSession(call.session));
+      return opened(engine, talk, () => engine.forkSession(call.session));
     case 'save':
       return step(() => engine.saveSession(call.session));
     case 'restore':
       return step(() => engine.restoreSession(call.session, call.bytes));
     default:
       throw new KitfoxError('worker', `a model has no ${(call as Call).type}`);
+  }
+}
+
+/** A session whose caller has gone meanwhile is closed again: nobody else knows its number. */
+async function opened(engine: ValueEngine, { step }: Talk, open: () => Promise<number>): Promise<number> {
+  const session = await step(open);
+  try {
+    return await step(async () => session);
+  } catch (thrown) {
+    if (toWire(thrown).code !== 'crashed') engine.closeSession(session);
+    throw thrown;
   }
 }
 

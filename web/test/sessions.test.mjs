@@ -136,6 +136,18 @@ test('a session keeps what is appended and answered, goes back, forks and is res
   assert.equal(await said(session.generate({ maxTokens: 2 })), 'ab');
 });
 
+test('a way back that is aborted before its turn leads nowhere', async () => {
+  const fox = await Kitfox.load('m');
+  const session = await fox.session();
+  await session.append('abc');
+  const ends = new AbortController();
+  const [running, back] = [session.append('def'), session.rewind(1, { signal: ends.signal })];
+  ends.abort();
+  await assert.rejects(back, { code: 'aborted' });
+  await running;
+  assert.equal(await textOf(session), 'abcdef');
+});
+
 test('of an answer that is left, thrown out of or aborted, a session keeps what was taken', async () => {
   const fox = await Kitfox.load('m');
   const session = await fox.session();

@@ -51,9 +51,10 @@ export async function keep(file: File): Promise<number> {
   const onEvent = (event: LoadEvent): void => void (event.kind === 'retry' && event.waitMs.toFixed());
   const onProgress = ({ phase, bytesPerSecond }: LoadProgress): unknown => [phase === 'verify', bytesPerSecond];
   const { fits, fetchBytes }: Plan = await Kitfox.plan(['a.0', 'a.1'], { manifest: true, cache: 'off' });
-  const probe: Probe = await Kitfox.probe();
+  const { signal } = new AbortController();
+  const probe: Probe = await Kitfox.probe({ signal });
   if (fits && probe.webgpu) (await Kitfox.load(file, { onEvent, onProgress, retries: 2, persist: true })).dispose();
-  for (const { url, complete } of await Kitfox.cached()) if (!complete) await Kitfox.evict(url);
+  for (const { url, complete } of await Kitfox.cached({ signal })) if (!complete) await Kitfox.evict(url, { signal });
   return fetchBytes;
 }
 
