@@ -65,7 +65,7 @@ export function holdModel(engine: Engine, info: () => Info): Held {
 export function holdLayer(engine: LayerEngine, info: () => LayerInfo): Held {
   const answer = async (call: Call, { step, say }: Talk): Promise<void> => {
     if (call.type !== 'run') throw new KitfoxError('worker', `a layer has no ${call.type}`);
-    sayValues(call, { step, say }, await step(() => engine.run(call.x)));
+    sayValues(call, { say }, await step(() => engine.run(call.x)));
     say({ type: 'computed', call: call.call, info: info() });
   };
   return { info, answer };
@@ -74,7 +74,12 @@ export function holdLayer(engine: LayerEngine, info: () => LayerInfo): Held {
 type Asked<T> = Extract<Call, { type: T }>;
 type BenchRequest = Asked<'bench'>['options'];
 
-async function generate(engine: Engine, { call, prompt, options, session }: Asked<'generate'>, { step, say }: Talk, info: () => Info) {
+async function generate(engine: Engine, { call, prompt, options, session }: Asked<'generate'>, talk: Talk, info: () => Info) {
+  const { step, say } = talk;
+  if (session !== undefined) {
+    const before = await step(async () => engine.sessionTokens(session));
+    talk.cutBy(session, (taken) => engine.rewindSession(session, before + taken));
+  }
   await step(async () => (session === undefined ? engine.start(prompt, options) : engine.startInSession(session, options)));
   for (let more = true; more; ) {
     const { done, total } = await step(() => engine.prefill());
@@ -142,6 +147,6 @@ async function bench(engine: Engine, { call, options }: Asked<'bench'>, { step, 
 }
 
 /** The engine's arrays have buffers of their own: they go over without a copy. */
-function sayValues({ call }: Call, { say }: Talk, values: Float32Array): void {
+function sayValues({ call }: Call, { say }: Pick<Talk, 'say'>, values: Float32Array): void {
   say({ type: 'values', call, values }, [values.buffer as ArrayBuffer]);
 }

@@ -4,6 +4,7 @@ import { KitfoxError, aborted } from './errors.js';
 import type { LoadOptions } from './options.js';
 import type { PlanMessage } from './plan.js';
 import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
+import { changesSessions } from './requests.js';
 
 /** What the worker says of a call: all its messages after the load. */
 export type CallMessage = Extract<ToPage<unknown>, { call: number }>;
@@ -108,7 +109,10 @@ export class Connection<I> {
     try {
       return await new Promise<T>((resolve, reject) => {
         const message = (said: CallMessage): void => {
-          if (said.type === 'error') return reject(new KitfoxError(said.error.code, said.error.message));
+          if (said.type === 'error') {
+            const { code, message } = said.error;
+            return reject(code === 'aborted' && signal?.aborted === true ? aborted(signal) : new KitfoxError(code, message));
+          }
           try {
             const answer = take(said);
             if (answer !== undefined) resolve(answer);
@@ -116,7 +120,10 @@ export class Connection<I> {
             reject(thrown);
           }
         };
-        stop = () => reject(aborted(signal));
+        stop = () => {
+          if (!changesSessions(request)) reject(aborted(signal));
+          else if (call !== undefined) this.#send({ type: 'abort', call });
+        };
         call = this.call(request, { message, lost: reject }, transfer);
         signal?.addEventListener('abort', stop);
       });
@@ -131,9 +138,12 @@ export class Connection<I> {
     if (this.#lost === undefined) this.call(request, { message: () => undefined, lost: () => undefined });
   }
 
-  /** Ends a call, if it still runs; nothing more is heard of it. */
-  close(call: number): void {
-    if (this.#listeners.delete(call)) this.#send({ type: 'abort', call });
+  /** Ends a call, if it still runs; nothing more is heard of it. Its session keeps the first `taken` tokens of its answer. */
+  close(call: number, taken?: number): void {
+    const runs = this.#listeners.delete(call);
+    if (this.#lost !== undefined) return;
+    if (taken !== undefined) this.#send({ type: 'abort', call, taken });
+    else if (runs) this.#send({ type: 'abort', call });
   }
 
   /** Ends everything. */

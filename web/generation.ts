@@ -38,10 +38,12 @@ export class Piece {
 export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
   readonly #pieces: AsyncGenerator<Piece, Summary, void>;
   #summary: Summary | undefined;
+  /** Ends what waits for a message. */
+  readonly #leaving: Leaving = { now: () => undefined };
 
   /** @internal */
   constructor(connection: Connection<Info>, prompt: string, options: GenerateOptions, session?: number) {
-    this.#pieces = run(connection, { prompt, session }, options, (summary) => (this.#summary = summary));
+    this.#pieces = run(connection, { prompt, session }, options, (summary) => (this.#summary = summary), this.#leaving);
   }
 
   /** Known at the end, and after an abort or an early end of the loop; `undefined` before, and after an error. */
@@ -53,8 +55,9 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
     return this.#pieces.next();
   }
 
-  /** Ends the answer: called by a `for await` that is left early. */
+  /** Ends the answer, at once: called by a `for await` that is left early. A `next()` that still waits is done then, too. */
   async return(): Promise<IteratorResult<Piece, Summary>> {
+    this.#leaving.now();
     return this.#pieces.return(undefined as never);
   }
 
@@ -63,11 +66,16 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
   }
 }
 
+interface Leaving {
+  now: () => void;
+}
+
 async function* run(
   connection: Connection<Info>,
   { prompt, session }: { prompt: string; session: number | undefined },
   options: GenerateOptions,
   tell: (summary: Summary) => void,
+  leaving: Leaving,
 ): AsyncGenerator<Piece, Summary, void> {
   const { signal } = options;
   if (signal?.aborted === true) throw aborted(signal);
@@ -79,12 +87,14 @@ async function* run(
     message: (message) => inbox.put(message),
     lost: (error) => inbox.fail(error),
   });
+  leaving.now = () => inbox.leave();
   const stop = (): void => inbox.fail(aborted(signal));
   signal?.addEventListener('abort', stop);
   let taken = 0;
   try {
     for (;;) {
       const message = await inbox.take();
+      if (message === undefined) return meter.summary({ finish: 'aborted' });
       if (message.type === 'piece') {
         taken += message.ids.length;
         yield new Piece({ logprobs: undefined, ...message });
@@ -99,11 +109,8 @@ async function* run(
     const left = inbox.error === undefined && !inbox.over;
     if (left || (inbox.error instanceof KitfoxError && inbox.error.code === 'aborted')) tell(meter.summary({ finish: 'aborted' }));
     signal?.removeEventListener('abort', stop);
-    connection.close(call);
     // A session keeps of an answer what its caller has taken: the engine may have gone on.
-    if (session !== undefined && !inbox.over && meter.promptTokens > 0) {
-      connection.tell({ type: 'rewind', session, tokens: meter.promptTokens + taken });
-    }
+    connection.close(call, session === undefined || inbox.over ? undefined : taken);
   }
 }
 
@@ -126,6 +133,7 @@ class Inbox {
   /** Whether the end was taken. */
   over = false;
   readonly #waiting: Delivered[] = [];
+  #left = false;
   #wake: (() => void) | undefined;
   readonly #meter: Meter;
   readonly #onPrefill: GenerateOptions['onPrefill'];
@@ -150,6 +158,12 @@ class Inbox {
     this.#wake?.();
   }
 
+  /** Nothing more is taken. */
+  leave(): void {
+    this.#left = true;
+    this.#wake?.();
+  }
+
   #prefill(done: number, total: number): void {
     try {
       this.#onPrefill?.({ done, total });
@@ -158,9 +172,11 @@ class Inbox {
     }
   }
 
-  async take(): Promise<Delivered> {
+  /** The next message; none once the answer was left. */
+  async take(): Promise<Delivered | undefined> {
     for (;;) {
       if (this.error !== undefined) throw this.error;
+      if (this.#left) return undefined;
       const message = this.#waiting.shift();
       if (message !== undefined) {
         this.over = message.type === 'done';

@@ -48,7 +48,7 @@ export interface Plan {
   vocab: number;
   /** Types of the matrices, that of most bytes first. */
   matrixTypes: string;
-  /** Whether the model has a tokenizer: without one it takes ids only. */
+  /** Whether the model has a tokenizer: without one it takes ids only, and `generate` and `gates`, whose answers have text, fail with `no-tokenizer`. */
   hasTokenizer: boolean;
 }
 

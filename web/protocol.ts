@@ -66,8 +66,15 @@ export type Request =
 /** A request with its number. */
 export type Call = Request & { call: number };
 
+/** Ends a call, if it has not ended. Of an answer that is left its session keeps the first `taken` tokens. */
+export interface Abort {
+  type: 'abort';
+  call: number;
+  taken?: number;
+}
+
 /** From the page. */
-export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | { type: 'abort'; call: number };
+export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | Abort;
 
 /** How an answer of text ended, and what it took. */
 export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'kvBytesFreed' | 'cpuUsPerToken'> {}

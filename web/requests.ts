@@ -17,7 +17,18 @@ export type ValueRequest =
   | { type: 'rewind'; session: number; tokens: number }
   | { type: 'fork'; session: number }
   | { type: 'save'; session: number }
-  | { type: 'restore'; session: number; bytes: Uint8Array };
+  /** `undo`: whether it may be aborted. */
+  | { type: 'restore'; session: number; bytes: Uint8Array; undo: boolean };
+
+/**
+ * Those that make or change a session. An abort of them is over when the worker says so, by `aborted` (then nothing was done, or it was undone)
+ * or by the answer (then it came too late): page and worker never hold two opinions of a session.
+ */
+const CHANGING: ReadonlySet<string> = new Set(['open-session', 'append', 'mark', 'rewind', 'fork', 'restore'] satisfies ValueRequest['type'][]);
+
+export function changesSessions({ type }: { type: string }): boolean {
+  return CHANGING.has(type);
+}
 
 /** How likely a text is, token by token. */
 export interface Scores {

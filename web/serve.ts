@@ -11,7 +11,7 @@ import type { LayerInfo } from './layer-options.js';
 import type { LoadEvent, LoadProgress } from './loading.js';
 import type { Info } from './options.js';
 import type { Plan, PlanMessage } from './plan.js';
-import type { Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
+import type { Abort, Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
 
 /** What a worker holds. */
 export interface Held {
@@ -25,6 +25,8 @@ export interface Held {
 export interface Talk {
   /** Runs one step of the engine: an abort that came in before it ends the call here. */
   step<T>(work: () => Promise<T>): Promise<T>;
+  /** Says how this answer, which becomes part of a session, is cut to its first so many tokens if it is left. */
+  cutBy(session: number, cut: (taken: number) => void): void;
   /** Tells the page; the buffers of `transfer` go over without a copy. */
   say(message: ToPage, transfer?: ArrayBuffer[]): void;
 }
@@ -60,16 +62,22 @@ export function serve(port: Port, host: Host): void {
   let held: Held | undefined;
   let running: Queued | undefined;
   let dead = false;
+  /** Of each session its last answer, until something else is asked of that session: what was told of it then stays true. */
+  const answers = new Map<number, { call: number; cut: (taken: number) => void }>();
+  const cuts: (() => void)[] = [];
+  /** Ends what waits for the engine. */
+  let fail: ((thrown: unknown) => void) | undefined;
 
   host.crash.catch((thrown: unknown) => {
     dead = true;
+    fail?.(thrown);
     say({ type: 'crashed', error: toWire(thrown) });
   });
 
   port.onmessage = ({ data }) => {
     if (dead) return;
     if (data.type === 'load' || data.type === 'load-layer' || data.type === 'plan') void load(data);
-    else if (data.type === 'abort') abort(data.call);
+    else if (data.type === 'abort') abort(data);
     else {
       queue.push({ call: data, aborted: false });
       if (running === undefined) void drain();
@@ -84,42 +92,75 @@ export function serve(port: Port, host: Host): void {
     say({ type: 'begun' });
     try {
       const tell: Tell = { onProgress: (progress) => say({ type: 'progress', ...progress }), onEvent: (event) => say({ type: 'event', event }) };
-      held = await Promise.race([host.load(message, tell), host.crash]);
+      held = await unlessCrashed(() => host.load(message, tell));
       say({ type: 'ready', info: held.info() });
     } catch (thrown) {
       if (!dead) say({ type: 'failed', error: toWire(thrown) });
     }
   }
 
-  function abort(number: number): void {
-    const found = running?.call.call === number ? running : queue.find(({ call }) => call.call === number);
+  /** A reaction on the promise of a crash would stay there for ever, with what the work gave: there is one for all. */
+  function unlessCrashed<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      fail = reject;
+      work().then(resolve, reject);
+    }).finally(() => (fail = undefined));
+  }
+
+  function abort({ call: number, taken }: Abort): void {
+    const waits = queue.findIndex(({ call }) => call.call === number);
+    const [found] = waits < 0 ? (running?.call.call === number ? [running] : []) : queue.splice(waits, 1);
+    // Told at once, however long the step takes: what it does is undone before the next call.
+    if (found?.aborted === false) say({ type: 'error', call: number, error: toWire(aborted()) });
     if (found !== undefined) found.aborted = true;
+    const answer = [...answers.values()].find(({ call }) => call === number);
+    if (taken === undefined || answer === undefined) return;
+    cuts.push(() => answer.cut(taken));
+    if (running === undefined) void drain();
   }
 
   async function drain(): Promise<void> {
-    for (let next = queue.shift(); next !== undefined && !dead; next = queue.shift()) {
+    for (;;) {
+      for (const cut of cuts.splice(0)) attempt(cut);
+      const next = dead ? undefined : queue.shift();
       running = next;
+      if (next === undefined) return;
       try {
         await run(next);
       } catch (thrown) {
-        const error = toWire(thrown);
-        // A trap of the engine that its panic hook did not see (out of memory, say) leaves it in an unknown state all the same.
-        if (error.code === 'crashed') dead = true;
-        say(dead ? { type: 'crashed', error } : { type: 'error', call: next.call.call, error });
+        failed(next, thrown);
       }
     }
-    running = undefined;
+  }
+
+  function attempt(cut: () => void): void {
+    try {
+      if (!dead) cut();
+    } catch (thrown) {
+      failed(undefined, thrown);
+    }
+  }
+
+  function failed(queued: Queued | undefined, thrown: unknown): void {
+    const error = toWire(thrown);
+    // A trap of the engine that its panic hook did not see (out of memory, say) leaves it in an unknown state all the same.
+    if (error.code === 'crashed') dead = true;
+    if (dead) say({ type: 'crashed', error });
+    else if (queued?.aborted === false) say({ type: 'error', call: queued.call.call, error });
   }
 
   async function run(queued: Queued): Promise<void> {
     if (held === undefined) throw new KitfoxError('worker', 'a call came before the load had ended');
+    const { call } = queued;
     const step = async <T>(work: () => Promise<T>): Promise<T> => {
       await breathe();
       if (queued.aborted) throw aborted();
-      return Promise.race([work(), host.crash]);
+      return unlessCrashed(work);
     };
-    say({ type: 'started', call: queued.call.call });
-    await held.answer(queued.call, { step, say });
+    const cutBy = (session: number, cut: (taken: number) => void): void => void answers.set(session, { call: call.call, cut });
+    if ('session' in call && call.session !== undefined) answers.delete(call.session);
+    say({ type: 'started', call: call.call });
+    await held.answer(call, { step, cutBy, say });
   }
 }
 

@@ -2,14 +2,17 @@
 
 import { check, checkValue, signal, whole, MOST_TOKENS } from './check.js';
 import type { Connection } from './connection.js';
-import { KitfoxError } from './errors.js';
+import { KitfoxError, aborted } from './errors.js';
 import { Generation } from './generation.js';
 import { checkAnswer, checkText, type GenerateOptions, type Info } from './options.js';
 import { ask } from './requests.js';
 
 /** Options of a call that has no others. */
 export interface CallOptions {
-  /** Ends the call with `aborted`: what was called stays usable, a session is as before the call, or as after it where the abort came late. */
+  /**
+   * Ends the call with `aborted`: what was called stays usable, and a session is as before the call. An `append`, `rewind` or `restore` that is
+   * done before the abort reaches the worker gives what it gives without: whether it is part of the session is never in doubt.
+   */
   signal?: AbortSignal;
 }
 
@@ -34,7 +37,15 @@ export class Session {
 
   /** @internal */
   static async open(connection: Connection<Info>, { signal }: CallOptions): Promise<Session> {
-    return new Session(connection, await ask<number>(connection, { type: 'open-session' }, signal));
+    return Session.#wanted(connection, await ask<number>(connection, { type: 'open-session' }, signal), signal);
+  }
+
+  /** What came after its abort is closed again: who aborted may look at no answer. */
+  static #wanted(connection: Connection<Info>, number: number, signal: AbortSignal | undefined): Session {
+    const session = new Session(connection, number);
+    if (signal?.aborted !== true) return session;
+    session.dispose();
+    throw aborted(signal);
   }
 
   /**
@@ -49,7 +60,9 @@ export class Session {
 
   /**
    * Continues the session, which must not be empty, by an answer that becomes part of it: all of it, or what was taken before the loop
-   * was left. The summary's `promptTokens` are all tokens in front of it.
+   * was left (all of it, too, if another call of the session has begun since it ended). The summary's `promptTokens` are all tokens in front
+   * of it. A stop text ends an answer and is not in its text, but its tokens are in the session, as they are among the pieces' `ids`:
+   * `rewind(promptTokens + n)` goes back to the first `n` of them.
    */
   generate(options: GenerateOptions = {}): Generation {
     checkAnswer(options);
@@ -79,7 +92,8 @@ export class Session {
 
   /** Another session that begins as this one is: a copy of its keys and values. */
   async fork(options: CallOptions = {}): Promise<Session> {
-    return new Session(this.#connection, await this.#ask<number>('fork', { type: 'fork', session: this.#number }, options));
+    const number = await this.#ask<number>('fork', { type: 'fork', session: this.#number }, options);
+    return Session.#wanted(this.#connection, number, options.signal);
   }
 
   /** Bytes for `restore`, in another page, browser or the native library: without keys that are forgotten for good. */
@@ -90,7 +104,7 @@ export class Session {
   /** Puts a saved session in the place of this one. Bytes of another model, or damaged ones, are a `format` error that changes nothing. */
   async restore(bytes: Uint8Array, options: CallOptions = {}): Promise<void> {
     checkValue('restore', 'bytes', bytes, (value) => (value instanceof Uint8Array ? undefined : 'a Uint8Array'));
-    await this.#ask('restore', { type: 'restore', session: this.#number, bytes: bytes.slice() }, options);
+    await this.#ask('restore', { type: 'restore', session: this.#number, bytes: bytes.slice(), undo: options.signal !== undefined }, options);
   }
 
   /** Frees what is held of it. Calls after it fail with `disposed`. */

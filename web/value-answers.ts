@@ -71,7 +71,7 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
     case 'save':
       return step(() => engine.saveSession(call.session));
     case 'restore':
-      return step(() => engine.restoreSession(call.session, call.bytes));
+      return restore(engine, call, talk);
     default:
       throw new KitfoxError('worker', `a model has no ${(call as Call).type}`);
   }
@@ -81,7 +81,8 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
 async function opened(engine: ValueEngine, { step }: Talk, open: () => Promise<number>): Promise<number> {
   const session = await step(open);
   try {
-    return await step(async () => session);
+    await heard(step);
+    return session;
   } catch (thrown) {
     if (toWire(thrown).code !== 'crashed') engine.closeSession(session);
     throw thrown;
@@ -112,11 +113,33 @@ async function append(engine: ValueEngine, session: number, content: string | Ui
     engine.appendToSession(session, typeof content === 'string' ? engine.tokenizeFor(session, content) : content);
     for (;;) {
       const { done, total } = await step(() => engine.readSession(session));
-      if (done === total) return total;
+      if (done < total) continue;
+      await heard(step);
+      return total;
     }
   } catch (thrown) {
     // An engine that has panicked is never called again.
     if (toWire(thrown).code !== 'crashed') engine.rewindSession(session, before);
     throw thrown;
   }
+}
+
+async function restore(engine: ValueEngine, { session, bytes, undo }: Extract<ValueRequest, { type: 'restore' }>, { step }: Talk): Promise<void> {
+  const tokens = await step(async () => engine.sessionTokens(session));
+  const before = undo && tokens > 0 ? await step(() => engine.saveSession(session)) : undefined;
+  await step(() => engine.restoreSession(session, bytes));
+  try {
+    await heard(step);
+  } catch (thrown) {
+    if (toWire(thrown).code !== 'crashed') {
+      if (before === undefined) engine.rewindSession(session, 0);
+      else await engine.restoreSession(session, before);
+    }
+    throw thrown;
+  }
+}
+
+/** What was done counts only if no abort came in meanwhile: the caller was told that it did not. */
+async function heard(step: Talk['step']): Promise<void> {
+  await step(async () => undefined);
 }

@@ -99,14 +99,16 @@ export class Writer {
     const session = (this.#session ??= await this.#fox.session(call));
     const stop = await this.#backTo(commonStart(this.#held, text));
     if (stop.tokens !== this.#tokens) await session.rewind(stop.tokens);
-    this.#tokens = stop.tokens;
     this.#held = text.slice(0, stop.chars);
+    let { tokens } = stop;
     for (const part of slices(text.slice(stop.chars))) {
       listener.read(this.#held.length / text.length);
-      this.#tokens = await session.append(part, call);
+      this.#tokens = undefined;
+      tokens = await session.append(part, call);
       this.#held += part;
-      this.#stops.push({ chars: this.#held.length, tokens: this.#tokens });
+      this.#stops.push({ chars: this.#held.length, tokens });
     }
+    this.#tokens = tokens;
     return session;
   }
 

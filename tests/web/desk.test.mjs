@@ -139,6 +139,34 @@ test('the dialog of models says what a load would take: of the list, of an addre
   await page.close();
 });
 
+test('a text that was read when its reading is stopped is read once', async () => {
+  const { page, desk, complaints } = await open({
+    prepare: (page) =>
+      page.evaluateOnNewDocument(() => {
+        // The worker's word that a text is read finds Stop pressed.
+        const { get, set } = Object.getOwnPropertyDescriptor(Worker.prototype, 'onmessage');
+        const { postMessage } = Worker.prototype;
+        let reading;
+        Worker.prototype.postMessage = function (message, ...rest) {
+          if (message.type === 'append') reading ??= message.call;
+          postMessage.call(this, message, ...rest);
+        };
+        const listening = (listener) => function (event) {
+          if (event.data.type === 'value' && event.data.call === reading) document.getElementById('stop').click();
+          return listener.call(this, event);
+        };
+        Object.defineProperty(Worker.prototype, 'onmessage', { get, set(listener) { set.call(this, listening(listener)); } });
+      }),
+  });
+  await desk.set({ prompt: PROMPT });
+  await desk.go(N);
+  assert.equal(await desk.story(), PROMPT, 'stopped');
+  await desk.go(N);
+  assert.equal(await desk.story(), await continued(PROMPT, N));
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('a stop keeps what is there, and the text goes on from it; a change within the answer is yours', async () => {
   const { page, desk, complaints } = await open();
   await desk.set({ prompt: PROMPT });

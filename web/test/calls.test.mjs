@@ -317,6 +317,25 @@ test('an iterator that nobody takes from holds nobody up', async () => {
   await stillWorks(fox);
 });
 
+test('an answer that waits its turn is left at once, and so is one that reads', async () => {
+  const fox = await Kitfox.load('m');
+  const running = fox.generate('slow', { maxTokens: 1e6 });
+  await running.next();
+  const waiting = fox.generate('never', { maxTokens: 2 });
+  const [next, behind] = [waiting.next(), waiting.next()];
+  await promptly(waiting.return());
+  assert.deepEqual([(await next).done, (await behind).done, waiting.summary.finish, waiting.summary.tokens], [true, true, 'aborted', 0]);
+  await running.return();
+  const prompt = `slow${'x'.repeat(4000)}`;
+  const reading = fox.generate(prompt);
+  const first = reading.next();
+  await promptly(reading.return());
+  assert.equal((await first).done, true);
+  assert.ok(made[0].engine.read < prompt.length);
+  await stillWorks(fox);
+  assert.notEqual(made[0].engine.prompt, 'never');
+});
+
 test('an abort arrives before the start, in prefill, in decode, while waiting, and twice', async () => {
   const fox = await Kitfox.load('m');
   await assert.rejects(collect(fox.generate('abc', { signal: AbortSignal.abort() })), { code: 'aborted' });

@@ -43,7 +43,9 @@ class Engine {
   }
 
   async readSession(session) {
+    this.busy = true;
     await sleep(5);
+    this.busy = false;
     const total = this.get(session).length;
     if (this.sessions.get(session).endsWith('!')) throw Object.assign(new Error('context: too many'), { code: 'context-full' });
     if (this.sessions.get(session).endsWith('?')) {
@@ -83,7 +85,10 @@ class Engine {
     this.get(session);
     this.marks = this.marks.filter((mark) => mark !== tokens);
   };
-  rewindSession = (session, tokens) => this.sessions.set(session, this.get(session).slice(0, tokens));
+  rewindSession = (session, tokens) => {
+    assert.ok(!this.busy, 'another step is under way');
+    this.sessions.set(session, this.get(session).slice(0, tokens));
+  };
   saveSession = async (session) => Uint8Array.from(ids(this.get(session)));
 
   async forkSession(session) {
@@ -195,6 +200,132 @@ test('of an answer that is left, thrown out of or aborted, a session keeps what 
   assert.equal(await textOf(session), 'abcaa');
   assert.equal(await said(session.generate({ maxTokens: 5 })), 'abcaa', 'and goes on');
 });
+
+/** Hears what the worker says just before the page does; what it holds back (gives `false` for) comes when the returned function is called. */
+function beforePage(hear) {
+  const [, port] = workers.made[0].ports;
+  const post = port.postMessage.bind(port);
+  const held = [];
+  port.postMessage = (...message) => (hear(message[0]) === false ? held.push(message) : post(...message));
+  return () => held.splice(0).forEach((message) => post(...message));
+}
+
+test('what is queued behind an answer that is left goes behind what was taken of it', async () => {
+  const fox = await Kitfox.load('m');
+  const session = await fox.session();
+  await session.append('abc');
+  const left = session.generate({ maxTokens: 1e6 });
+  await left.next();
+  const [appended, answer] = [session.append('d'), session.generate({ maxTokens: 2 })];
+  const next = answer.next();
+  await left.return();
+  assert.equal(await promptly(appended), 5);
+  assert.equal((await next).value.text + (await said(answer)), 'ab');
+  assert.equal(answer.summary.promptTokens, 5);
+  assert.equal(await textOf(session), 'abcadab');
+});
+
+for (const maxTokens of [3, 1e6]) {
+  test(`of an answer of ${maxTokens} tokens that is aborted while its pieces wait unread, a session keeps nothing`, async () => {
+    const fox = await Kitfox.load('m');
+    const session = await fox.session();
+    await session.append('abc');
+    const { engine } = workers.made[0];
+    let n = 0;
+    let many;
+    const written = new Promise((resolve) => (many = resolve));
+    const deliver = beforePage(({ type }) => {
+      if (type === 'piece' && (n += 1) === 3) many();
+      return type !== 'prefill' && type !== 'piece' && type !== 'done';
+    });
+    const ends = new AbortController();
+    const first = session.generate({ maxTokens, signal: ends.signal }).next();
+    first.catch(() => undefined);
+    await written;
+    ends.abort();
+    deliver();
+    await assert.rejects(promptly(first), { code: 'aborted' });
+    assert.ok(engine.said.length >= 3);
+    assert.equal(await textOf(session), 'abc');
+  });
+}
+
+test('an answer is cut after its end as long as nothing else was asked of its session, and never within a step', async () => {
+  const fox = await Kitfox.load('m');
+  const [session, other] = [await fox.session(), await fox.session()];
+  const { engine } = workers.made[0];
+  const begun = async (text) => {
+    await session.rewind(0);
+    await session.append(text);
+    const answer = session.generate({ maxTokens: 3 });
+    await answer.next();
+    await fox.stats(); // behind its end
+    return answer;
+  };
+  let answer = await begun('abc');
+  const reading = other.append('x'.repeat(9));
+  await new Promise((inside) => (engine.readSession = (...of) => (inside(), Engine.prototype.readSession.apply(engine, of))));
+  await answer.return();
+  assert.deepEqual([await reading, await textOf(session)], [9, 'abca']);
+  answer = await begun('abc');
+  assert.equal(await session.append('d'), 7);
+  await answer.return();
+  assert.equal(await textOf(session), 'abcabcd', 'what was told stays true');
+  answer = await begun('abc');
+  session.dispose();
+  await answer.return();
+  assert.equal(await promptly(other.append('y')), 10);
+  assert.equal(engine.sessions.size, 1);
+});
+
+/** What changes a session or makes one, and what can be seen of it: `aborted` is as before, and everything else as if it had not been aborted. */
+const CHANGES = {
+  append: (session, options) => session.append('def', options),
+  rewind: (session, options) => session.rewind(1, options),
+  restore: (session, options) => session.restore(Uint8Array.of(120, 121), options),
+  fork: (session, options) => session.fork(options),
+  session: (session, options, fox) => fox.session(options),
+};
+for (const [name, change] of Object.entries(CHANGES)) {
+  test(`an abort of ${name}, whenever it comes, says what is so`, async () => {
+    for (const moment of ['in its last step', 'before its answer is heard']) {
+      const fox = await Kitfox.load('m');
+      const session = await fox.session();
+      await session.append('abc');
+      const { engine } = workers.made.at(-1);
+      const seen = async () => [await textOf(session), engine.sessions.size];
+      const before = await seen();
+      await change(session, {}, fox);
+      const after = await seen();
+      await session.restore(Uint8Array.from(ids('abc')));
+      for (const number of [...engine.sessions.keys()].slice(1)) engine.closeSession(number);
+
+      const ends = new AbortController();
+      if (moment.startsWith('before')) beforePage(({ type }) => void (type === 'value' && ends.abort('enough')));
+      else {
+        const method = { append: 'readSession', rewind: 'rewindSession', restore: 'restoreSession', fork: 'forkSession', session: 'openSession' }[name];
+        const work = engine[method].bind(engine);
+        engine[method] = (...given) => {
+          const done = work(...given);
+          if (name !== 'append') ends.abort('enough');
+          if (name === 'rewind' || name === 'session') return done; // at once: nothing can come in between
+          return done.then(async (value) => {
+            if (name !== 'append' || value.done === value.total) {
+              ends.abort('enough');
+              await sleep(5);
+            }
+            return value;
+          });
+        };
+      }
+      const got = await promptly(change(session, { signal: ends.signal }, fox).then(() => 'done', ({ code, cause }) => [code, cause]));
+      assert.ok(ends.signal.aborted);
+      if (got === 'done' && !['fork', 'session'].includes(name)) assert.deepEqual(await seen(), after, moment);
+      else assert.deepEqual([got, await seen()], [['aborted', 'enough'], before], moment);
+      workers.end();
+    }
+  });
+}
 
 test('what cannot be appended, or is aborted meanwhile, is not part of the session', async () => {
   const fox = await Kitfox.load('m');
