@@ -8,6 +8,7 @@ import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 
 import { Draft } from './draft.js';
 import { element, megabytes, sentence, tell } from './elements.js';
 import { openForgets } from './forgets.js';
+import { Keeper } from './keeper.js';
 import { startOffline } from './offline.js';
 import { Paper } from './paper.js';
 import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
@@ -36,8 +37,6 @@ const loading = element('loading', HTMLElement);
 const progress = element('progress', HTMLProgressElement);
 const progressLabel = element('progress-label', HTMLLabelElement);
 
-/** Where the text is kept while the tab lives. */
-const KEPT = 'kitfox draft';
 const OPENINGS = [
   'The old fox stopped at the edge of the wood, and',
   'On the last evening of the summer the three children',
@@ -54,13 +53,15 @@ let answerEnds: AbortController | undefined;
 
 const draft = new Draft();
 const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)));
+const keeper = new Keeper(draft, (problem) => tell(element('unkept', HTMLParagraphElement), problem));
 const spoken = new Spoken(element('spoken', HTMLDivElement));
 
 start();
 
 function start(): void {
-  if (!recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
+  if (!keeper.recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
   show();
+  keeper.start();
   prompt.addEventListener('input', takeOver);
   element('form', HTMLFormElement).addEventListener('submit', (event) => {
     event.preventDefault();
@@ -71,7 +72,7 @@ function start(): void {
   undo.addEventListener('click', () => change(() => draft.undo()));
   redo.addEventListener('click', () => change(() => draft.redo()));
   clear.addEventListener('click', () => {
-    change(() => draft.backTo(0));
+    change(() => draft.clear());
     prompt.focus();
   });
   mark.addEventListener('click', () => void markHere());
@@ -256,7 +257,7 @@ function change(how: () => unknown): void {
 
 function show(): void {
   paper.show();
-  keep();
+  keeper.keep();
   allow();
 }
 
@@ -272,7 +273,7 @@ function allow(): void {
   if (writing && focused === go) stop.focus();
   if (!writing && focused === stop) go.focus();
   again.disabled = !idle || draft.before === undefined || draft.runs.at(-1)?.by !== 'fox';
-  undo.disabled = writing || draft.before === undefined;
+  undo.disabled = writing || !draft.canUndo;
   redo.disabled = writing || !draft.canRedo;
   mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
   clear.disabled = writing || empty;
@@ -306,7 +307,7 @@ function onKey(event: KeyboardEvent): void {
   } else if (control && inText && draft.ours && draft.text === prompt.value) {
     const forth = key === 'y' || (key === 'z' && event.shiftKey);
     if (forth && draft.canRedo) change(() => draft.redo());
-    else if (key === 'z' && !forth && draft.before !== undefined) change(() => draft.undo());
+    else if (key === 'z' && !forth && draft.canUndo) change(() => draft.undo());
     else return;
     done();
   }
@@ -357,22 +358,4 @@ function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }
   const why = { length: '', eos: ' The story ended.', stop: '', context: ' The page is full.', aborted: ' Stopped.' }[finish];
   const start = firstTokenMs === undefined ? '' : `, first after ${(firstTokenMs / 1000).toFixed(2)} s`;
   return `${tokens} tokens, ${tokensPerSecond.toFixed(1)} tokens/s${start}, seed ${seed}.${why}`;
-}
-
-/** Keeps the text for a reload of the tab. */
-function keep(): void {
-  try {
-    sessionStorage.setItem(KEPT, draft.save());
-  } catch {
-    // A browser that keeps nothing for pages, or has no room.
-  }
-}
-
-function recall(): boolean {
-  try {
-    const kept = sessionStorage.getItem(KEPT);
-    return kept !== null && draft.restore(kept);
-  } catch {
-    return false;
-  }
 }
