@@ -6,7 +6,7 @@
 
 import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
 import { Draft } from './draft.js';
-import { element, megabytes, sentence, tell } from './elements.js';
+import { element, enable, guardButtons, isEnabled, megabytes, sentence, tell } from './elements.js';
 import { openForgets } from './forgets.js';
 import { Keeper } from './keeper.js';
 import { startOffline } from './offline.js';
@@ -62,6 +62,7 @@ function start(): void {
   if (!keeper.recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
   show();
   keeper.start();
+  guardButtons();
   prompt.addEventListener('input', takeOver);
   element('form', HTMLFormElement).addEventListener('submit', (event) => {
     event.preventDefault();
@@ -185,7 +186,7 @@ async function answer(): Promise<void> {
 /** Takes the last answer back and writes another; Redo brings the one or the other. */
 async function tryAgain(): Promise<void> {
   takeOver();
-  if (again.disabled) return;
+  if (!isEnabled(again)) return;
   const putBy = draft.putBy();
   change(() => draft.undo());
   await answer();
@@ -207,7 +208,7 @@ async function markHere(): Promise<void> {
 /** Shows what the model forgets of the text. */
 async function lookBack(): Promise<void> {
   takeOver();
-  if (look.disabled || (fox === undefined && !(await load())) || fox === undefined) return;
+  if (!isEnabled(look) || (fox === undefined && !(await load())) || fox === undefined) return;
   const code = await openForgets(fox, draft.text);
   if (code === 'crashed' || code === 'device-lost') drop();
 }
@@ -266,18 +267,18 @@ function allow(): void {
   const [writing, waiting] = [answerEnds !== undefined, !loading.hidden];
   const [focused, empty] = [document.activeElement, draft.text === ''];
   const idle = !writing && !waiting;
-  go.disabled = !idle;
+  enable(go, idle);
   stop.disabled = !writing;
   go.hidden = writing;
   stop.hidden = !writing;
   if (writing && focused === go) stop.focus();
   if (!writing && focused === stop) go.focus();
-  again.disabled = !idle || draft.before === undefined || draft.runs.at(-1)?.by !== 'fox';
-  undo.disabled = writing || !draft.canUndo;
-  redo.disabled = writing || !draft.canRedo;
-  mark.disabled = !idle || empty || draft.points.some(({ at, marked }) => marked && at === draft.text.length);
-  clear.disabled = writing || empty;
-  look.disabled = !idle || draft.text.trim() === '';
+  enable(again, idle && draft.before !== undefined && draft.runs.at(-1)?.by === 'fox');
+  enable(undo, !writing && draft.canUndo);
+  enable(redo, !writing && draft.canRedo);
+  enable(mark, idle && !empty && !draft.points.some(({ at, marked }) => marked && at === draft.text.length));
+  enable(clear, !writing && !empty);
+  enable(look, idle && draft.text.trim() !== '');
   prompt.readOnly = writing;
   // Who listens hears the words, not the figures four times a second.
   stats.ariaLive = writing ? 'off' : 'polite';
@@ -297,10 +298,10 @@ function onKey(event: KeyboardEvent): void {
   } else if (control && key === 'enter') {
     done();
     if (event.shiftKey) void tryAgain();
-    else if (!go.disabled) void answer();
+    else if (isEnabled(go)) void answer();
   } else if (control && key === '.') {
     done();
-    if (!mark.disabled) void markHere();
+    if (isEnabled(mark)) void markHere();
   } else if (control && key === '/') {
     done();
     void lookBack();
