@@ -11,7 +11,7 @@ import { openForgets } from './forgets.js';
 import { Keeper } from './keeper.js';
 import { startOffline } from './offline.js';
 import { Paper } from './paper.js';
-import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
+import { describe, first, noModel, ofUrl, outOfReach, startPicker, type Choice } from './picker.js';
 import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
 import { Spoken } from './spoken.js';
 import { Writer } from './writer.js';
@@ -46,6 +46,9 @@ const OPENINGS = [
 const query = new URLSearchParams(location.search);
 const asked = query.get('model');
 let choice = asked === null ? first : ofUrl(asked);
+/** What was last asked for, and what was last loaded: that is gone back to when the former cannot be loaded. */
+let wanted = choice;
+let good: Choice | undefined;
 let fox: Kitfox | undefined;
 let writer: Writer | undefined;
 let loadEnds: AbortController | undefined;
@@ -85,10 +88,7 @@ function start(): void {
   tellNetwork();
   void startOffline();
   startSettings(() => void load());
-  startPicker((chosen) => {
-    choice = chosen;
-    void load();
-  });
+  startPicker((chosen) => void take(chosen));
   const wanted = query.get('device') ?? 'auto';
   if (devices.includes(wanted)) {
     device.value = wanted;
@@ -98,6 +98,16 @@ function start(): void {
     loading.hidden = true;
     allow();
   }
+}
+
+/** Takes another model. One that is seen to be none changes nothing. */
+async function take(chosen: Choice): Promise<void> {
+  wanted = chosen;
+  const why = outOfReach(chosen) ?? (await noModel(chosen));
+  if (wanted !== chosen) return;
+  if (why !== undefined) return tell(error, `The model could not be loaded. ${sentence(why)}`);
+  choice = chosen;
+  await load();
 }
 
 /** Loads the chosen model on the chosen device, in place of the one before. */
@@ -118,20 +128,24 @@ async function load(): Promise<boolean> {
   try {
     const far = outOfReach(choice);
     if (far !== undefined) throw new Error(far);
-    const retries = navigator.onLine ? {} : { retries: 0 };
-    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...retries });
+    const network = navigator.onLine ? { revalidate: true } : { retries: 0 };
+    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...network });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
     }
     fox = loaded;
+    good = choice;
     writer = new Writer(loaded);
     tellLoaded(loaded.info);
     return true;
   } catch (thrown) {
     const missing = thrown instanceof KitfoxError && thrown.code === 'network' && !navigator.onLine;
     const why = missing ? ' You are offline, and this model is not kept here.' : '';
-    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}${why}`);
+    if (ends.signal.aborted) return false;
+    const back = good === undefined || good === choice ? '' : ` Continue goes on with ${good.name}.`;
+    tell(error, `The model could not be loaded. ${sentence(thrown)}${why}${back}`);
+    choice = good ?? choice;
     return false;
   } finally {
     if (loadEnds === ends) {

@@ -1,7 +1,7 @@
 /** Which model: the list, an address, or files of this machine, chosen or dropped. */
 
 import { Kitfox, type Info, type LoadSource } from 'kitfox';
-import { closeFromOutside, element, megabytes } from './elements.js';
+import { closeFromOutside, element, megabytes, sentence } from './elements.js';
 import models from './models.json';
 import { hostsOf } from './policy.mjs';
 
@@ -66,6 +66,18 @@ export function outOfReach({ source }: Choice): string | undefined {
   return `This page fetches nothing from ${host || 'there'}: download the file yourself and drop it here`;
 }
 
+/** Why files are no model, if their first bytes show it. */
+export async function noModel({ name, source }: Choice): Promise<string | undefined> {
+  const parts = Array.isArray(source) ? source.filter((part) => part instanceof Blob) : [];
+  if (parts.length === 0) return undefined;
+  try {
+    const magic = new TextDecoder('latin1').decode(await new Blob(parts).slice(0, 4).arrayBuffer());
+    return magic === 'GGUF' ? undefined : `${name}: magic: expected "GGUF" (a GGUF file), got ${JSON.stringify(magic)}`;
+  } catch (thrown) {
+    return `${name}: cannot be read: ${sentence(thrown)}`; // a folder that was dropped, a file that is gone
+  }
+}
+
 /** One file, or the parts of one in the order of their names. */
 function ofFiles(files: FileList | null | undefined): Choice | undefined {
   const parts = [...(files ?? [])].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
@@ -114,14 +126,26 @@ export function describe(name: string, info: Info): void {
 /** Lists the files that the browser keeps for this page. */
 async function listKept(): Promise<void> {
   const files = await Kitfox.cached().catch(() => []);
+  const focused = [...cached.children].findIndex((item) => item.contains(document.activeElement));
   kept.hidden = files.length === 0;
   cached.replaceChildren(
     ...files.map((one) => {
-      const path = new URL(one.url).pathname.split('/').pop() ?? one.url;
       const remove = (): Promise<void> => Kitfox.evict(one.url).then(listKept, listKept);
-      return row(decodeURIComponent(path), megabytes(one.bytes), 'Remove', () => void remove());
+      return row(nameOf(one.url), megabytes(one.bytes), 'Remove', () => void remove());
     }),
   );
+  // The row in whose place another is, or none.
+  if (focused >= 0) (cached.children[Math.min(focused, files.length - 1)]?.querySelector('button') ?? url).focus();
+}
+
+/** A kept file's name as people write it; an address may be one that nobody has encoded. */
+function nameOf(address: string): string {
+  const name = new URL(address).pathname.split('/').pop() || address;
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
 }
 
 function row(name: string, note: string, verb: string, act: () => void): HTMLLIElement {
