@@ -60,6 +60,7 @@ export class Draft {
     return this.#ours || (this.text === '' && this.#pages.length > 0);
   }
 
+  /** Whether there is a place before, or else a page. */
   get canUndo(): boolean {
     return this.before !== undefined || this.#pages.length > 0;
   }
@@ -68,7 +69,7 @@ export class Draft {
     return this.#left.length > 0;
   }
 
-  /** The place of this page that `undo` goes back to, if there is one. */
+  /** The place that `undo` goes back to, if there is one. */
   get before(): Point | undefined {
     return this.points.findLast(({ at }) => at < this.text.length);
   }
@@ -179,6 +180,11 @@ export class Draft {
     return true;
   }
 
+  /** What was left is gone when something is written. */
+  #forgetLeft(): void {
+    if (this.#left.length > 0) this.#left = [];
+  }
+
   /** Keeps what is there for `redo`, whatever is written in its place until the function that this gives is called. */
   putBy(): () => void {
     const state = this.#now;
@@ -200,11 +206,6 @@ export class Draft {
     this.#now = { text, runs, points };
     this.#ours = true;
     return true;
-  }
-
-  /** What was left is gone when something is written. */
-  #forgetLeft(): void {
-    if (this.#left.length > 0) this.#left = [];
   }
 
   /** Forgets which places are marked: the model that kept them is gone. */

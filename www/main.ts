@@ -56,8 +56,8 @@ let answerEnds: AbortController | undefined;
 
 const draft = new Draft();
 const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)));
-const keeper = new Keeper(draft, (problem) => tell(element('unkept', HTMLParagraphElement), problem));
 const spoken = new Spoken(element('spoken', HTMLDivElement));
+const keeper = new Keeper(draft, (problem) => tell(element('unkept', HTMLParagraphElement), problem));
 
 start();
 

@@ -66,6 +66,13 @@ export function outOfReach({ source }: Choice): string | undefined {
   return `This page fetches nothing from ${host || 'there'}: download the file yourself and drop it here`;
 }
 
+/** One file, or the parts of one in the order of their names. */
+function ofFiles(files: FileList | null | undefined): Choice | undefined {
+  const parts = [...(files ?? [])].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+  const [head] = parts;
+  return head === undefined ? undefined : { name: head.name, source: parts };
+}
+
 /** Why files are no model, if their first bytes show it. */
 export async function noModel({ name, source }: Choice): Promise<string | undefined> {
   const parts = Array.isArray(source) ? source.filter((part) => part instanceof Blob) : [];
@@ -76,13 +83,6 @@ export async function noModel({ name, source }: Choice): Promise<string | undefi
   } catch (thrown) {
     return `${name}: cannot be read: ${sentence(thrown)}`; // a folder that was dropped, a file that is gone
   }
-}
-
-/** One file, or the parts of one in the order of their names. */
-function ofFiles(files: FileList | null | undefined): Choice | undefined {
-  const parts = [...(files ?? [])].sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
-  const [head] = parts;
-  return head === undefined ? undefined : { name: head.name, source: parts };
 }
 
 function listenForDrops(choose: (choice: Choice) => void): void {
