@@ -6,7 +6,7 @@
 
 import { Kitfox, type BenchOptions, type BenchReport, type DeviceChoice, type Info, type LoadOptions } from 'kitfox';
 import text from '../README.md?raw';
-import { element, megabytes, sentence, tell } from './elements.js';
+import { element, enable, guardButtons, megabytes, sentence, tell } from './elements.js';
 
 /** What is measured side by side: each has a name, and its own options. */
 interface Side {
@@ -50,6 +50,7 @@ if ([...device.options].some(({ value }) => value === asked)) device.value = ask
 
 let ends: AbortController | undefined;
 
+guardButtons();
 form.addEventListener('submit', (event) => {
   event.preventDefault();
   void measure();
@@ -69,8 +70,8 @@ async function measure(): Promise<void> {
   tell(notice);
   results.hidden = true;
   copy.textContent = 'Copy as JSON';
-  go.disabled = true;
-  stop.disabled = false;
+  enable(go, false);
+  enable(stop, true);
   progress.hidden = false;
   try {
     const figures: Figures[] = [];
@@ -84,8 +85,8 @@ async function measure(): Promise<void> {
     ends = undefined;
     stats.textContent = signal.aborted ? 'Stopped.' : '';
     progress.hidden = true;
-    stop.disabled = true;
-    go.disabled = false;
+    enable(stop, false);
+    enable(go, true);
   }
 }
 
@@ -100,7 +101,7 @@ async function measureSide(side: Side, signal: AbortSignal): Promise<Figures> {
   const onLoad = ({ doneBytes, totalBytes }: { doneBytes: number; totalBytes: number }): void => {
     at(doneBytes < totalBytes ? `Loading: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}` : 'Warming up …', doneBytes, totalBytes);
   };
-  const options = { device: device.value as DeviceChoice, context: context + n + 1, signal, onProgress: onLoad, ...side.load };
+  const options = { device: device.value as DeviceChoice, context: context + n + 1, signal, onProgress: onLoad, revalidate: navigator.onLine, ...side.load };
   const fox = await Kitfox.load(modelUrl, options);
   // A phase is not interrupted: an end of the worker is.
   const stopNow = (): void => fox.dispose();

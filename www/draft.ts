@@ -1,7 +1,8 @@
 /**
  * The text on the desk as plain data: who wrote what, the places to go back to, and what was taken back. No page in sight.
  *
- * Places are lengths, so going back to one is cutting the text off there. What is cut off can be put back until something else is written.
+ * Places are lengths, so going back to one is cutting the text off there. What is cut off can be put back until something else is written;
+ * a page that a new one was begun for, ever after.
  */
 
 /** Who wrote it. */
@@ -25,6 +26,8 @@ interface State {
   readonly text: string;
   readonly runs: readonly Run[];
   readonly points: readonly Point[];
+  /** Of what was left: whether it is another page than the one that is there then. */
+  readonly apart?: boolean;
 }
 
 const EMPTY: State = { text: '', runs: [], points: [] };
@@ -32,7 +35,11 @@ const EMPTY: State = { text: '', runs: [], points: [] };
 export class Draft {
   #now = EMPTY;
   /** States that going back has left, the latest last. */
-  #left: State[] = [];
+  #left: readonly State[] = [];
+  /** Whole pages that a new one was begun for, the latest last. */
+  #pages: readonly State[] = [];
+  /** What was saved of both. */
+  #aside: { left: readonly State[]; pages: readonly State[]; saved: string } = { left: this.#left, pages: this.#pages, saved: '[[],[]]' };
   /** Whether the last change was no typing: then the key of undo is ours and not the browser's. */
   #ours = false;
 
@@ -49,7 +56,13 @@ export class Draft {
   }
 
   get ours(): boolean {
-    return this.#ours;
+    // On an empty page the browser has nothing left to take back but what is to stay.
+    return this.#ours || (this.text === '' && this.#pages.length > 0);
+  }
+
+  /** Whether there is a place before, or else a page. */
+  get canUndo(): boolean {
+    return this.before !== undefined || this.#pages.length > 0;
   }
 
   get canRedo(): boolean {
@@ -66,9 +79,20 @@ export class Draft {
     return this.points.findLast(({ at }) => at < this.text.length);
   }
 
-  /** All of it, as `restore` takes it. */
+  /** The text, as `restore` takes it. */
   save(): string {
     return JSON.stringify(this.#now);
+  }
+
+  /** What can be put back, as `restoreAside` takes it. The same string as long as it is the same. */
+  saveAside(): string {
+    const { left, pages } = this.#aside;
+    if (left !== this.#left || pages !== this.#pages) {
+      // A page is kept once.
+      const left = this.#left.filter(({ text }) => !this.#pages.some((page) => page.text === text));
+      this.#aside = { left: this.#left, pages: this.#pages, saved: JSON.stringify([left, this.#pages]) };
+    }
+    return this.#aside.saved;
   }
 
   /** Puts what was saved in its place; nothing is marked then. Whether it was such a text. */
@@ -76,6 +100,15 @@ export class Draft {
     const state: unknown = JSON.parse(saved);
     if (!isState(state)) return false;
     this.#now = state;
+    this.unmark();
+    return true;
+  }
+
+  /** The same for what can be put back. */
+  restoreAside(saved: string): boolean {
+    const aside: unknown = JSON.parse(saved);
+    if (!Array.isArray(aside) || aside.length !== 2 || !aside.every((states) => Array.isArray(states) && states.every(isState))) return false;
+    [this.#left, this.#pages] = aside as [State[], State[]];
     this.unmark();
     return true;
   }
@@ -93,7 +126,7 @@ export class Draft {
       runs: joined([...cut(runs, 0, front), typed, ...cut(runs, old.length - back, old.length)]),
       points: points.filter(({ at }) => at <= front),
     };
-    this.#left = [];
+    this.#forgetLeft();
     this.#ours = false;
     return true;
   }
@@ -102,7 +135,7 @@ export class Draft {
   write(text: string): void {
     const { text: old, runs, points } = this.#now;
     this.#now = { text: old + text, runs: joined([...runs, { by: 'fox', length: text.length }]), points };
-    this.#left = [];
+    this.#forgetLeft();
     this.#ours = true;
   }
 
@@ -118,35 +151,64 @@ export class Draft {
   /** Goes back to the text's first so many characters. */
   backTo(at: number): void {
     if (at >= this.text.length) return;
-    this.#left.push(this.#now);
+    this.#left = [...this.#left, this.#now];
     const { text, runs, points } = this.#now;
     this.#now = { text: text.slice(0, at), runs: cut(runs, 0, at), points: points.filter((point) => point.at <= at) };
     this.#ours = true;
   }
 
-  /** Goes back to the place before the end. Whether there was one. */
+  /** Begins a new page. Both `undo` and `redo` bring this one back. */
+  clear(): void {
+    if (this.text === '') return;
+    this.#pages = [...this.#pages, this.#now];
+    this.backTo(0);
+  }
+
+  /** Goes back to the place before the end, or else to the page before this one. Whether there was any. */
   undo(): boolean {
     const { before } = this;
-    if (before === undefined) return false;
+    if (before === undefined) return this.#turnBack();
     this.backTo(before.at);
     return true;
+  }
+
+  #turnBack(): boolean {
+    const page = this.#pages.at(-1);
+    if (page === undefined) return false;
+    this.#pages = this.#pages.slice(0, -1);
+    // As long as nothing was written it is among what was left, and its marks are good.
+    const untouched = this.#left.find(({ text }) => text === page.text);
+    this.#left = this.#left.filter(({ text }) => text !== page.text);
+    if (this.text !== '') this.#left = [...this.#left, { ...unmarked(this.#now), apart: true }];
+    this.#now = untouched ?? unmarked(page);
+    this.#ours = true;
+    return true;
+  }
+
+  /** What was left is gone when something is written. */
+  #forgetLeft(): void {
+    if (this.#left.length > 0) this.#left = [];
   }
 
   /** Keeps what is there for `redo`, whatever is written in its place until the function that this gives is called. */
   putBy(): () => void {
     const state = this.#now;
     return () => {
-      if (state.text !== this.text && this.#left.at(-1) !== state) this.#left.push(unmarked(state, commonStart(state.text, this.text)));
+      if (state.text !== this.text && this.#left.at(-1) !== state) this.#left = [...this.#left, unmarked(state, commonStart(state.text, this.text))];
     };
   }
 
   /** Puts back what the last way back has cut off, or what was put by; that takes turns with what is there. Whether there was any. */
   redo(): boolean {
-    const left = this.#left.pop();
+    const left = this.#left.at(-1);
     if (left === undefined) return false;
+    this.#left = this.#left.slice(0, -1);
     const common = commonStart(left.text, this.text);
-    if (common < this.text.length) this.#left.push(unmarked(this.#now, common));
-    this.#now = left;
+    if (left.apart === true) this.#pages = [...this.#pages, this.#now];
+    else if (common < this.text.length) this.#left = [...this.#left, unmarked(this.#now, common)];
+    if (this.#pages.at(-1)?.text === left.text) this.#pages = this.#pages.slice(0, -1);
+    const { text, runs, points } = left;
+    this.#now = { text, runs, points };
     this.#ours = true;
     return true;
   }
@@ -162,6 +224,7 @@ export class Draft {
   unmark(): void {
     this.#now = unmarked(this.#now);
     this.#left = this.#left.map((state) => unmarked(state));
+    this.#pages = this.#pages.map((state) => unmarked(state));
   }
 }
 

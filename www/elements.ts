@@ -13,6 +13,36 @@ export function tell(where: HTMLElement, message?: string): void {
   where.hidden = message === undefined;
 }
 
+/**
+ * Whether a button can be pressed. One that was reached by key keeps the focus: it is said to be out of use, and a press does nothing
+ * (`guardButtons`).
+ */
+export function enable(button: HTMLButtonElement, on: boolean): void {
+  const stays = !on && button.matches(':focus-visible');
+  button.disabled = !on && !stays;
+  button.ariaDisabled = stays ? 'true' : null;
+}
+
+export function isEnabled(button: HTMLButtonElement): boolean {
+  return !button.disabled && button.ariaDisabled !== 'true';
+}
+
+/** For all of the page's buttons. */
+export function guardButtons(): void {
+  const isOut = (target: unknown): target is HTMLButtonElement => target instanceof HTMLButtonElement && target.ariaDisabled === 'true';
+  const stop = (event: Event): void => {
+    if (!isOut((event.target as Element).closest('button'))) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  document.addEventListener('click', stop, { capture: true });
+  document.addEventListener('focusout', ({ target }) => {
+    if (!isOut(target)) return;
+    target.disabled = true;
+    target.ariaDisabled = null;
+  });
+}
+
 /** What was thrown, as a sentence. */
 export function sentence(thrown: unknown): string {
   const message = thrown instanceof Error ? thrown.message : String(thrown);

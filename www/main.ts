@@ -6,11 +6,12 @@
 
 import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
 import { Draft } from './draft.js';
-import { element, megabytes, sentence, tell } from './elements.js';
+import { element, enable, guardButtons, isEnabled, megabytes, sentence, tell } from './elements.js';
 import { openForgets } from './forgets.js';
+import { Keeper } from './keeper.js';
 import { startOffline } from './offline.js';
 import { Paper } from './paper.js';
-import { describe, first, ofUrl, outOfReach, startPicker } from './picker.js';
+import { describe, first, noModel, ofUrl, outOfReach, startPicker, type Choice } from './picker.js';
 import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
 import { Spoken } from './spoken.js';
 import { Writer, type Memory } from './writer.js';
@@ -36,8 +37,6 @@ const loading = element('loading', HTMLElement);
 const progress = element('progress', HTMLProgressElement);
 const progressLabel = element('progress-label', HTMLLabelElement);
 
-/** Where the text is kept while the tab lives. */
-const KEPT = 'kitfox draft';
 const OPENINGS = [
   'The old fox stopped at the edge of the wood, and',
   'On the last evening of the summer the three children',
@@ -47,6 +46,9 @@ const OPENINGS = [
 const query = new URLSearchParams(location.search);
 const asked = query.get('model');
 let choice = asked === null ? first : ofUrl(asked);
+/** What was last asked for, and what was last loaded: that is gone back to when the former cannot be loaded. */
+let wanted = choice;
+let good: Choice | undefined;
 let fox: Kitfox | undefined;
 let writer: Writer | undefined;
 let loadEnds: AbortController | undefined;
@@ -55,12 +57,15 @@ let answerEnds: AbortController | undefined;
 const draft = new Draft();
 const paper = new Paper(draft, prompt, output, element('points', HTMLOListElement), ({ at }) => change(() => draft.backTo(at)), ({ at }) => void release(at));
 const spoken = new Spoken(element('spoken', HTMLDivElement));
+const keeper = new Keeper(draft, (problem) => tell(element('unkept', HTMLParagraphElement), problem));
 
 start();
 
 function start(): void {
-  if (!recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
+  if (!keeper.recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
   show();
+  keeper.start();
+  guardButtons();
   prompt.addEventListener('input', takeOver);
   element('form', HTMLFormElement).addEventListener('submit', (event) => {
     event.preventDefault();
@@ -71,7 +76,7 @@ function start(): void {
   undo.addEventListener('click', () => change(() => draft.undo()));
   redo.addEventListener('click', () => change(() => draft.redo()));
   clear.addEventListener('click', () => {
-    change(() => draft.backTo(0));
+    change(() => draft.clear());
     prompt.focus();
   });
   mark.addEventListener('click', () => void markHere());
@@ -83,10 +88,7 @@ function start(): void {
   tellNetwork();
   void startOffline();
   startSettings(() => void load());
-  startPicker((chosen) => {
-    choice = chosen;
-    void load();
-  });
+  startPicker((chosen) => void take(chosen));
   const wanted = query.get('device') ?? 'auto';
   if (devices.includes(wanted)) {
     device.value = wanted;
@@ -96,6 +98,16 @@ function start(): void {
     loading.hidden = true;
     allow();
   }
+}
+
+/** Takes another model. One that is seen to be none changes nothing. */
+async function take(chosen: Choice): Promise<void> {
+  wanted = chosen;
+  const why = outOfReach(chosen) ?? (await noModel(chosen));
+  if (wanted !== chosen) return;
+  if (why !== undefined) return tell(error, `The model could not be loaded. ${sentence(why)}`);
+  choice = chosen;
+  await load();
 }
 
 /** Loads the chosen model on the chosen device, in place of the one before. */
@@ -116,20 +128,24 @@ async function load(): Promise<boolean> {
   try {
     const far = outOfReach(choice);
     if (far !== undefined) throw new Error(far);
-    const retries = navigator.onLine ? {} : { retries: 0 };
-    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...retries });
+    const network = navigator.onLine ? { revalidate: true } : { retries: 0 };
+    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...network });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
     }
     fox = loaded;
+    good = choice;
     writer = new Writer(loaded);
     tellLoaded(loaded.info);
     return true;
   } catch (thrown) {
     const missing = thrown instanceof KitfoxError && thrown.code === 'network' && !navigator.onLine;
     const why = missing ? ' You are offline, and this model is not kept here.' : '';
-    if (!ends.signal.aborted) tell(error, `The model could not be loaded. ${sentence(thrown)}${why}`);
+    if (ends.signal.aborted) return false;
+    const back = good === undefined || good === choice ? '' : ` Continue goes on with ${good.name}.`;
+    tell(error, `The model could not be loaded. ${sentence(thrown)}${why}${back}`);
+    choice = good ?? choice;
     return false;
   } finally {
     if (loadEnds === ends) {
@@ -187,7 +203,7 @@ async function answer(): Promise<void> {
 /** Takes the last answer back and writes another; Redo brings the one or the other. */
 async function tryAgain(): Promise<void> {
   takeOver();
-  if (again.disabled) return;
+  if (!isEnabled(again)) return;
   const putBy = draft.putBy();
   change(() => draft.undo());
   await answer();
@@ -220,7 +236,7 @@ async function release(at: number): Promise<void> {
 /** Shows what the model forgets of the text. */
 async function lookBack(): Promise<void> {
   takeOver();
-  if (look.disabled || (fox === undefined && !(await load())) || fox === undefined) return;
+  if (!isEnabled(look) || (fox === undefined && !(await load())) || fox === undefined) return;
   const code = await openForgets(fox, draft.text);
   if (code === 'crashed' || code === 'device-lost') drop();
 }
@@ -271,7 +287,7 @@ function change(how: () => unknown): void {
 
 function show(): void {
   paper.show();
-  keep();
+  keeper.keep();
   allow();
 }
 
@@ -280,20 +296,20 @@ function allow(): void {
   const [writing, waiting] = [answerEnds !== undefined, !loading.hidden];
   const [focused, empty] = [document.activeElement, draft.text === ''];
   const idle = !writing && !waiting;
-  go.disabled = !idle;
+  enable(go, idle);
   stop.disabled = !writing;
   go.hidden = writing;
   stop.hidden = !writing;
   if (writing && focused === go) stop.focus();
   if (!writing && focused === stop) go.focus();
-  again.disabled = !idle || draft.before === undefined || draft.runs.at(-1)?.by !== 'fox';
-  undo.disabled = writing || draft.before === undefined;
-  redo.disabled = writing || !draft.canRedo;
-  mark.disabled = !idle || empty;
+  enable(again, idle && draft.before !== undefined && draft.runs.at(-1)?.by === 'fox');
+  enable(undo, !writing && draft.canUndo);
+  enable(redo, !writing && draft.canRedo);
+  enable(mark, idle && !empty);
   mark.ariaPressed = String(draft.marked);
   mark.title = draft.marked ? 'Give up this mark: the memory that is kept for it alone is freed' : 'Mark this place: the way back to it takes no time';
-  clear.disabled = writing || empty;
-  look.disabled = !idle || draft.text.trim() === '';
+  enable(clear, !writing && !empty);
+  enable(look, idle && draft.text.trim() !== '');
   prompt.readOnly = writing;
   // Who listens hears the words, not the figures four times a second.
   stats.ariaLive = writing ? 'off' : 'polite';
@@ -313,17 +329,17 @@ function onKey(event: KeyboardEvent): void {
   } else if (control && key === 'enter') {
     done();
     if (event.shiftKey) void tryAgain();
-    else if (!go.disabled) void answer();
+    else if (isEnabled(go)) void answer();
   } else if (control && key === '.') {
     done();
-    if (!mark.disabled) void markHere();
+    if (isEnabled(mark)) void markHere();
   } else if (control && key === '/') {
     done();
     void lookBack();
   } else if (control && inText && draft.ours && draft.text === prompt.value) {
     const forth = key === 'y' || (key === 'z' && event.shiftKey);
     if (forth && draft.canRedo) change(() => draft.redo());
-    else if (key === 'z' && !forth && draft.before !== undefined) change(() => draft.undo());
+    else if (key === 'z' && !forth && draft.canUndo) change(() => draft.undo());
     else return;
     done();
   }
@@ -371,22 +387,4 @@ function describeSummary({ tokens, tokensPerSecond, finish, firstTokenMs, seed }
   const why = { length: '', eos: ' The story ended.', stop: '', context: ' The page is full.', aborted: ' Stopped.' }[finish];
   const start = firstTokenMs === undefined ? '' : `, first after ${(firstTokenMs / 1000).toFixed(2)} s`;
   return `${tokens} tokens, ${tokensPerSecond.toFixed(1)} tokens/s${start}, seed ${seed}.${why}`;
-}
-
-/** Keeps the text for a reload of the tab. */
-function keep(): void {
-  try {
-    sessionStorage.setItem(KEPT, draft.save());
-  } catch {
-    // A browser that keeps nothing for pages, or has no room.
-  }
-}
-
-function recall(): boolean {
-  try {
-    const kept = sessionStorage.getItem(KEPT);
-    return kept !== null && draft.restore(kept);
-  } catch {
-    return false;
-  }
 }

@@ -6,18 +6,29 @@ import { element } from './elements.js';
 export async function startOffline(): Promise<void> {
   const { serviceWorker } = navigator as { serviceWorker?: ServiceWorkerContainer };
   if (!import.meta.env.PROD || serviceWorker === undefined) return;
+  const show = (): void => {
+    element('update', HTMLElement).hidden = false;
+  };
+  let [controlled, wanted] = [serviceWorker.controller !== null, false];
+  serviceWorker.addEventListener('controllerchange', () => {
+    if (wanted) location.reload();
+    // Another tab has taken it: this one goes on with the files that it has, and is told.
+    else if (controlled) show();
+    controlled = true;
+  });
   const registration = await serviceWorker.register('./sw.js').catch(() => undefined); // a page over http, or a browser that keeps nothing
   if (registration === undefined) return;
   const offer = (): void => {
     // The first version of all is none that is new.
-    if (registration.waiting !== null && serviceWorker.controller !== null) element('update', HTMLElement).hidden = false;
+    if (registration.waiting !== null && serviceWorker.controller !== null) show();
   };
   registration.addEventListener('updatefound', () => {
     registration.installing?.addEventListener('statechange', offer);
   });
   offer();
   element('take-update', HTMLButtonElement).addEventListener('click', () => {
-    serviceWorker.addEventListener('controllerchange', () => location.reload());
-    registration.waiting?.postMessage('take over');
+    wanted = true;
+    if (registration.waiting === null) location.reload();
+    else registration.waiting.postMessage('take over');
   });
 }

@@ -4,6 +4,7 @@
  */
 
 import type { Draft, Point, Run } from './draft.js';
+import { enable } from './elements.js';
 import { Lines } from './lines.js';
 
 /** Pixels between two places in the margin that can be told apart. */
@@ -72,10 +73,12 @@ export class Paper {
 
   #listPoints(): void {
     const { text, points } = this.#draft;
+    const held = this.#margin.querySelector('button:focus-visible')?.closest('li')?.querySelector('button')?.value;
     const items = points.map((point) => {
       const before = text.slice(Math.max(point.at - NAME, 0), point.at).trim();
       const button = document.createElement('button');
       button.type = 'button';
+      button.value = String(point.at);
       button.className = point.marked ? 'marked' : '';
       button.ariaLabel = `Back to${point.marked ? ' the mark' : ''}: … ${before}`;
       button.title = point.marked ? 'Back to this mark' : 'Back to this place';
@@ -92,6 +95,17 @@ export class Paper {
     this.#fade(Infinity);
     this.#margin.replaceChildren(...items);
     this.#place();
+    if (held !== undefined) this.#hold(held);
+  }
+
+  /** Gives a place that is listed anew the focus that it had; one that is gone leaves it to the text. */
+  #hold(at: string): void {
+    const button = [...this.#margin.querySelectorAll('button')].find(({ value }) => value === at);
+    const on = button?.disabled === false;
+    if (button !== undefined) button.disabled = false;
+    button?.focus();
+    if (button === undefined || document.activeElement !== button) this.#area.focus();
+    if (button !== undefined) enable(button, on);
   }
 
   #releaser(point: Point, before: string): HTMLButtonElement {

@@ -103,6 +103,18 @@ function ofFiles(files: FileList | null | undefined): Choice | undefined {
   return head === undefined ? undefined : { name: head.name, source: parts };
 }
 
+/** Why files are no model, if their first bytes show it. */
+export async function noModel({ name, source }: Choice): Promise<string | undefined> {
+  const parts = Array.isArray(source) ? source.filter((part) => part instanceof Blob) : [];
+  if (parts.length === 0) return undefined;
+  try {
+    const magic = new TextDecoder('latin1').decode(await new Blob(parts).slice(0, 4).arrayBuffer());
+    return magic === 'GGUF' ? undefined : `${name}: magic: expected "GGUF" (a GGUF file), got ${JSON.stringify(magic)}`;
+  } catch (thrown) {
+    return `${name}: cannot be read: ${sentence(thrown)}`; // a folder that was dropped, a file that is gone
+  }
+}
+
 function listenForDrops(choose: (choice: Choice) => void): void {
   const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') === true;
   document.addEventListener('dragover', (event) => {
@@ -144,14 +156,26 @@ export function describe(name: string, info: Info): void {
 /** Lists the files that the browser keeps for this page. */
 async function listKept(): Promise<void> {
   const files = await Kitfox.cached().catch(() => []);
+  const focused = [...cached.children].findIndex((item) => item.contains(document.activeElement));
   kept.hidden = files.length === 0;
   cached.replaceChildren(
     ...files.map((one) => {
-      const path = new URL(one.url).pathname.split('/').pop() ?? one.url;
       const remove = (): Promise<void> => Kitfox.evict(one.url).then(listKept, listKept);
-      return row(decodeURIComponent(path), megabytes(one.bytes), 'Remove', () => void remove());
+      return row(nameOf(one.url), megabytes(one.bytes), 'Remove', () => void remove());
     }),
   );
+  // The row in whose place another is, or none.
+  if (focused >= 0) (cached.children[Math.min(focused, files.length - 1)]?.querySelector('button') ?? url).focus();
+}
+
+/** A kept file's name as people write it; an address may be one that nobody has encoded. */
+function nameOf(address: string): string {
+  const name = new URL(address).pathname.split('/').pop() || address;
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
 }
 
 function row(name: string, note: string, verb: string, act: () => void): HTMLLIElement {

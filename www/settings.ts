@@ -1,7 +1,7 @@
 /** How the model writes: presets, the numbers behind them, and the seed. */
 
 import type { DeviceChoice, GenerateOptions } from 'kitfox';
-import { element } from './elements.js';
+import { element, enable } from './elements.js';
 
 type Numbers = Readonly<Record<'temperature' | 'topK' | 'topP' | 'minP', number>>;
 
@@ -47,6 +47,8 @@ export function startSettings(onDevice: () => void): void {
     if (!details.contains(target as Node)) details.open = false;
   });
   details.addEventListener('keydown', (event) => {
+    // A field's Enter would press the form's button, which writes: only with Ctrl is that meant.
+    if (event.key === 'Enter' && event.target instanceof HTMLInputElement && !event.ctrlKey && !event.metaKey) event.preventDefault();
     if (event.key !== 'Escape' || !details.open) return;
     event.stopPropagation();
     details.open = false;
@@ -82,7 +84,7 @@ export function noteSeed(seed: number): void {
 
 function tellSeed(): void {
   const kept = input('seed').value !== '';
-  keepSeed.disabled = !kept && lastSeed === undefined;
+  enable(keepSeed, kept || lastSeed !== undefined);
   keepSeed.textContent = kept ? 'A new seed each time' : lastSeed === undefined ? 'Keep the last seed' : `Keep the last seed, ${lastSeed}`;
 }
 

@@ -20,7 +20,7 @@ function policy() {
   };
 }
 
-/** The service worker, with the list of the build's files in front, models aside. */
+/** The service worker, with the list of the build's files and their hashes in front, models aside. */
 function serviceWorker() {
   return {
     name: 'service-worker',
@@ -28,10 +28,14 @@ function serviceWorker() {
     async writeBundle() {
       const all = await readdir(here('./dist'), { recursive: true, withFileTypes: true });
       const names = all.filter((one) => one.isFile()).map((one) => relative(here('./dist'), join(one.parentPath, one.name)).replaceAll('\\', '/'));
-      const files = names.filter((name) => name !== 'sw.js' && !name.startsWith('models/')).sort();
       const source = await readFile(here('./sw.js'), 'utf8');
       const hash = createHash('sha256').update(source);
-      for (const name of files) hash.update(name).update(await readFile(here(`./dist/${name}`)));
+      const files = {};
+      for (const name of names.filter((name) => name !== 'sw.js' && !name.startsWith('models/')).sort()) {
+        const bytes = await readFile(here(`./dist/${name}`));
+        hash.update(name).update(bytes);
+        files[name] = `sha256-${createHash('sha256').update(bytes).digest('base64')}`;
+      }
       const constants = { VERSION: hash.digest('hex').slice(0, 16), FILES: files, HOSTS: hostsOf(models), POLICY: policyOf(models) };
       const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)};\n`);
       await writeFile(here('./dist/sw.js'), [...lines, source].join(''));

@@ -95,6 +95,45 @@ test('what is written is told sentence by sentence to those who listen, and the 
   await page.close();
 });
 
+test('a button that was pressed by key keeps the focus when it is out of use, and does nothing more', async () => {
+  const { page, desk, complaints } = await openDesk(browser, server.url);
+  await desk.set({ prompt: 'The old fox' });
+  await desk.go(6);
+  const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.tagName);
+  const pressByKey = async (selector, times = 1) => {
+    await page.focus('#prompt');
+    await page.focus(selector);
+    for (let k = 0; k < times; k += 1) await page.keyboard.press('Enter');
+    await desk.idle();
+  };
+  const once = await desk.story();
+  await pressByKey('#again');
+  assert.deepEqual([await focused(), await desk.story()], ['again', once]);
+  await pressByKey('#undo', 3);
+  assert.deepEqual([await focused(), await desk.story()], ['undo', 'The old fox']);
+  await pressByKey('#redo', 3);
+  assert.deepEqual([await focused(), await desk.story()], ['redo', once]);
+  await page.keyboard.press('Tab');
+  assert.ok(await page.$eval('#redo', ({ disabled }) => disabled), 'behind the focus it is as any other');
+  await pressByKey('#mark');
+  assert.equal(await focused(), 'mark');
+  await desk.set({ prompt: `${once}\n\n\nAnd` });
+  await pressByKey('#points .marked', 2);
+  assert.equal(await desk.story(), once);
+  assert.equal(await page.evaluate(() => document.activeElement.closest('#points')?.id), 'points');
+
+  // A field of the settings is no place to begin from, unless it is said.
+  await page.$eval('#settings', (settings) => (settings.open = true));
+  await page.focus('#temperature');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.$eval('#stop', ({ hidden }) => hidden), true);
+  await desk.chord('Control', 'Enter');
+  await page.waitForFunction((length) => document.getElementById('prompt').value.length > length, {}, once.length);
+  await desk.idle();
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('the page that measures', async () => {
   const { page } = await openPage(browser, 'about:blank');
   await page.setViewport(PHONE);
