@@ -23,6 +23,7 @@ export class Connection<I> {
   readonly #listeners = new Map<number, Listener>();
   #calls = 0;
   #info: I | undefined;
+  #onEvent: LoadOptions['onEvent'];
   #lost: KitfoxError | undefined;
 
   constructor(what: What, worker: Worker) {
@@ -43,6 +44,7 @@ export class Connection<I> {
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {
     let stop = (): void => undefined;
+    this.#onEvent = onEvent;
     try {
       await new Promise<void>((resolve, reject) => {
         stop = () => reject(aborted(signal));
@@ -132,7 +134,8 @@ export class Connection<I> {
   }
 
   #receive(message: ToPage<I>): void {
-    if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
+    if (message.type === 'event') this.#onEvent?.(message.event);
+    else if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
     else if ('call' in message) {
       if ('info' in message) this.#info = message.info;
       const listener = this.#listeners.get(message.call);

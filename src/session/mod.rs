@@ -1,6 +1,6 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
 
-// The package shows gates alone, and its module is near its budget.
+// The package shows gates alone and watches no run, and its module is near its budget.
 #[cfg(not(target_arch = "wasm32"))]
 pub mod attention;
 pub mod bench;
@@ -15,11 +15,14 @@ pub mod load;
 mod memory;
 pub mod model;
 pub mod pages;
+mod recover;
 pub mod sampler;
 pub mod score;
 pub mod sequences;
 pub mod snapshot;
 pub mod trace;
+#[cfg(not(target_arch = "wasm32"))]
+mod watch;
 
 pub use crate::model::Gates;
 pub use crate::model::evict::Overflow;
@@ -34,3 +37,5 @@ pub use pages::Pruning;
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;
+#[cfg(not(target_arch = "wasm32"))]
+pub use watch::Watch;
