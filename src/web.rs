@@ -31,6 +31,8 @@ use options::{JsBenchOptions, JsLoadOptions, StartOptions};
 const TYPES: &str = r#"
 /** Reads `n` bytes at an offset; fewer only at the end. Offsets do not fall. */
 export type Read = (at: number, n: number) => Promise<Uint8Array>;
+/** Opens the file again, to be read from its start: the GPU's device was lost, and what it held. */
+export type Reopen = () => Promise<void>;
 /** Bytes of weights in place, and in all. A throw ends the load. */
 export type OnProgress = (doneBytes: number, totalBytes: number) => void;
 export interface Prefilled { done: number; total: number }
@@ -48,7 +50,7 @@ export interface EngineGates {
 export interface Measured { done: number; total: number; report?: string }
 export interface EngineInfo {
   device: string; deviceFeatures: string; deviceNote?: string; gpu: boolean; notes: string[]; contextTokens: number; chunkTokens: number;
-  vocab: number; prune?: number; dispatchesPerToken: number; deviceBytes: number; kvBytesPool: number;
+  vocab: number; prune?: number; dispatchesPerToken: number; deviceBytes: number; kvBytesPool: number; recoveries: number;
 }
 "#;
 
@@ -57,6 +59,9 @@ extern "C" {
     /// Reads bytes of the model file.
     #[wasm_bindgen(typescript_type = "Read", extends = Function)]
     pub type Read;
+    /// Opens the model file again.
+    #[wasm_bindgen(typescript_type = "Reopen", extends = Function)]
+    pub type Reopen;
     /// Hears how far a load has come.
     #[wasm_bindgen(typescript_type = "OnProgress", extends = Function)]
     pub type OnProgress;
@@ -145,9 +150,10 @@ impl Engine {
         name: String,
         options: JsLoadOptions,
         on_progress: OnProgress,
+        reopen: Reopen,
     ) -> Result<Engine, JsValue> {
         let options = options.read().map_err(|error| to_js(&error))?;
-        let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
+        let source = Box::new(JsSource { read, reopen: Some(reopen), name, len: length.map(|bytes| bytes as u64) });
         let model = async {
             let checkpoint = format::read(source).await?;
             let mut progress = |at: crate::session::Progress| {
@@ -370,6 +376,7 @@ impl Engine {
             ("dispatchesPerToken", model.dispatches_per_token().into()),
             ("deviceBytes", (model.bytes() as f64).into()),
             ("kvBytesPool", (model.kv_bytes_pool() as f64).into()),
+            ("recoveries", (model.recoveries() as f64).into()),
         ]);
         if let Some(ln_epsilon) = model.log_pruning_tolerance() {
             set(&out, "prune", ln_epsilon.exp().into());
@@ -388,6 +395,7 @@ fn not_started() -> JsValue {
 /// A file behind a JavaScript function.
 struct JsSource {
     read: Read,
+    reopen: Option<Reopen>,
     name: String,
     len: Option<u64>,
 }
@@ -401,21 +409,34 @@ impl Source for JsSource {
         self.len
     }
 
+    fn reopen(&mut self) -> BoxFuture<'_, Result<()>> {
+        let promise = self.reopen.as_ref().map(|reopen| reopen.call0(&JsValue::NULL));
+        Box::pin(async move {
+            match settled(promise.unwrap_or_else(|| Err("it is read once".into()))).await {
+                Ok(_) => Ok(()),
+                Err(reason) => Err(Error::Io { file: self.name.clone(), action: "open", reason }),
+            }
+        })
+    }
+
     fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {
         let promise = self.read.call2(&JsValue::NULL, &(at as f64).into(), &n.into());
         Box::pin(async move {
-            let bytes = match promise {
-                Ok(promise) => JsFuture::from(Promise::resolve(&promise)).await,
-                Err(thrown) => Err(thrown),
-            };
-            let bytes = bytes.and_then(|bytes| bytes.dyn_into::<Uint8Array>());
-            bytes.map(|bytes| bytes.to_vec()).map_err(|thrown| {
-                let reason =
-                    thrown.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{thrown:?}"), |error| error.message().into());
-                Error::Io { file: self.name.clone(), action: "read", reason }
-            })
+            let bytes = settled(promise).await;
+            let bytes = bytes.and_then(|bytes| bytes.dyn_into::<Uint8Array>().map_err(|other| format!("{other:?}")));
+            bytes.map(|bytes| bytes.to_vec()).map_err(|reason| Error::Io { file: self.name.clone(), action: "read", reason })
         })
     }
+}
+
+/// What a call's promise gives, or the words of what it threw.
+async fn settled(called: Result<JsValue, JsValue>) -> Result<JsValue, String> {
+    let settled = match called {
+        Ok(promise) => JsFuture::from(Promise::resolve(&promise)).await,
+        Err(thrown) => Err(thrown),
+    };
+    settled
+        .map_err(|thrown| thrown.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{thrown:?}"), |error| error.message().into()))
 }
 
 fn to_js(error: &Error) -> JsValue {

@@ -27,6 +27,7 @@ export class Connection<I> {
   readonly #listeners = new Map<number, Listener>();
   #calls = 0;
   #info: I | undefined;
+  #onEvent: LoadOptions['onEvent'];
   #lost: KitfoxError | undefined;
 
   constructor(what: What, worker: Worker) {
@@ -48,6 +49,7 @@ export class Connection<I> {
   ): Promise<void> {
     let stop = (): void => undefined;
     let mute: ReturnType<typeof setTimeout> | undefined;
+    this.#onEvent = onEvent;
     try {
       if (signal?.aborted === true) throw aborted(signal);
       await new Promise<void>((resolve, reject) => {
@@ -152,7 +154,8 @@ export class Connection<I> {
   }
 
   #receive(message: ToPage<I>): void {
-    if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
+    if (message.type === 'event') this.#onEvent?.(message.event);
+    else if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
     else if ('call' in message) {
       if ('info' in message) this.#info = message.info;
       const listener = this.#listeners.get(message.call);

@@ -129,8 +129,10 @@ export class Kitfox {
 
   /**
    * Continues a text, piece by piece, starting at the first `next()`. Calls wait their turn in the order in which they start.
-   * Leaving the loop early, aborting, or an error of a call leaves the model usable; after a `crashed` or `device-lost` error
-   * it must be loaded again. Bad options throw here, not at the first piece.
+   * Leaving the loop early, aborting, or an error of a call leaves the model usable; after a `crashed` error it must be loaded again.
+   * When the GPU's device is lost the answer goes on as if it had not been, after a pause in which the model is loaded onto the device
+   * again; a `device-lost` error says that this could not be done now, and the next call tries again. Bad options throw here, not at the
+   * first piece.
    */
   generate(prompt: string, options: GenerateOptions = {}): Generation {
     checkGenerate(prompt, options);

@@ -26,7 +26,9 @@ export type LoadEvent =
   /** A complete copy is used that no manifest was held against: the one that was asked for cannot be had. */
   | { kind: 'unchecked'; url: string; reason: string }
   /** The load goes on without keeping the file. */
-  | { kind: 'uncached'; url: string; reason: string };
+  | { kind: 'uncached'; url: string; reason: string }
+  /** The GPU's device was lost, during the load or any time later: model, sessions and the answer under way are brought back. */
+  | { kind: 'recover'; url: string; reason: string };
 
 /** What a load is busy with. */
 export type LoadPhase = 'fetch' | 'verify' | 'upload' | 'compile';
@@ -47,7 +49,7 @@ export interface LoadProgress {
 export interface TransferOptions {
   /** Called as the load goes on. */
   onProgress?: (progress: LoadProgress) => void;
-  /** Called when something happens on the way that is no error. */
+  /** Called when something happens on the way that is no error; `recover` may come as long as the model lives. */
   onEvent?: (event: LoadEvent) => void;
   /** Default `auto`. */
   cache?: CacheChoice;

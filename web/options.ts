@@ -162,6 +162,8 @@ export interface Info {
   deviceBytes: number;
   /** Bytes of those for keys and values, live or free. */
   kvBytesPool: number;
+  /** How often the GPU's device was lost and everything on it brought back since the load. */
+  recoveries: number;
   /** Bytes of the wasm heap, which never shrinks. */
   heapBytes: number;
   /** By how much of that loading made it grow. */

@@ -1,4 +1,4 @@
-/** Brings a source to the engine: again from its start where a file has changed under way, and telling how far it is. */
+/** Brings a source to the engine: again from its start where a file has changed or the device was lost under way, and telling how far it is. */
 
 import { StartOver, reason } from './download.js';
 import { KitfoxError } from './errors.js';
@@ -22,7 +22,7 @@ export type Use<T> = (
   onUpload: (doneBytes: number, totalBytes: number) => void,
 ) => Promise<T>;
 
-/** Times that a load begins anew because its file is another one. */
+/** Times that a load begins anew because its file is another one, or the device was lost. */
 const RESTARTS = 3;
 /** Codes of an engine that finds the file itself wrong: such a file is not kept. */
 const REFUSED: ReadonlySet<unknown> = new Set(['format', 'tensors', 'config', 'tokenizer', 'not-finite']);
@@ -46,8 +46,9 @@ export async function transfer<T>(parts: readonly SentPart[], settings: Transfer
     } catch (thrown) {
       const failure = source?.failure ?? thrown;
       refused = source?.failure === undefined && REFUSED.has((thrown as { code?: unknown } | null)?.code);
-      if (!(failure instanceof StartOver) || begun >= RESTARTS) throw failure;
-      onEvent({ kind: 'restart', url: source?.name ?? '', reason: failure.message });
+      const lost = (failure as { code?: unknown } | null)?.code === 'device-lost';
+      if (!(failure instanceof StartOver || lost) || begun >= RESTARTS) throw failure;
+      onEvent({ kind: lost ? 'recover' : 'restart', url: source?.name ?? '', reason: (failure as Error).message });
     } finally {
       await source?.close(refused);
     }

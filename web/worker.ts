@@ -1,6 +1,7 @@
 /** The dedicated worker: joins the wasm engine, the download and the page's messages. */
 
 import init, { Engine, keepWith, Layer, onPanic, planModel, type EnginePlan, type LayerOptions as WasmLayerOptions } from './wasm/kitfox.js';
+import { Again } from './again.js';
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
@@ -66,8 +67,13 @@ async function loadModel(message: LoadMessage, device: DeviceChoice, tell: Tell)
   const { type, parts, cache, revalidate = false, retries, wasmUrl, ...asked } = message;
   const options = { ...asked, device };
   const settings = { cache, revalidate, ...(retries === undefined ? {} : { retries }), ...tell };
-  const engine = await transfer(parts, settings, (read, length, name, onUpload) => Engine.load(read, length, name, options, onUpload));
-  return holdModel(engine, () => completed(engine.info()));
+  const again = new Again(parts, settings);
+  const engine = await transfer(parts, settings, (read, length, name, onUpload) =>
+    Engine.load(again.reader(read), length, name, options, onUpload, () => again.open()),
+  );
+  again.loaded();
+  const { info, answer } = holdModel(engine, () => completed(engine.info()));
+  return { info, answer: (call, talk) => answer(call, talk).finally(() => again.close()) };
 }
 
 /** Reads a file's header: of the copy in the cache if that is complete and, with `revalidate`, still the server's file; else of the server's. */

@@ -4,7 +4,7 @@
  * A failed load or answer is told in a sentence, and the page goes on: the next press of the button tries again.
  */
 
-import { Kitfox, KitfoxError, type Info, type LoadProgress, type Summary } from 'kitfox';
+import { Kitfox, KitfoxError, type Info, type LoadEvent, type LoadProgress, type Summary } from 'kitfox';
 import { Draft } from './draft.js';
 import { element, enable, guardButtons, isEnabled, megabytes, sentence, tell } from './elements.js';
 import { openForgets } from './forgets.js';
@@ -129,7 +129,7 @@ async function load(): Promise<boolean> {
     const far = outOfReach(choice);
     if (far !== undefined) throw new Error(far);
     const network = navigator.onLine ? { revalidate: true } : { retries: 0 };
-    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, ...network });
+    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, onEvent: showEvent, ...network });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
@@ -366,6 +366,11 @@ function showProgress({ doneBytes, totalBytes, bytesPerSecond }: LoadProgress): 
   progress.max = Math.max(totalBytes, 1);
   progress.value = doneBytes;
   progressLabel.textContent = doneBytes < totalBytes ? `Loading ${choice.name}: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}${pace}` : 'Warming up …';
+}
+
+/** The rest of what happens on the way to a model is nothing that a writer has to know. */
+function showEvent({ kind }: LoadEvent): void {
+  if (kind === 'recover') tell(notice, 'The graphics device was gone for a moment: another program, the driver or sleep took it. The model is on it again, and your text goes on.');
 }
 
 function showReading(part: number): void {

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Print one JSON object at the end instead of streaming text
     #[arg(long)]
     json: bool,
+    /// Compare every dispatch on the GPU with its plain twin as the text is written, and stop at the first that differs or is not finite (slow)
+    #[arg(long)]
+    check: bool,
     /// Add ln of the model's probability of each token to the object
     #[arg(long, requires = "json")]
     logprobs: bool,
@@ -124,6 +127,9 @@ pub fn run(arguments: Arguments) -> Done {
     let session = arguments.session.as_deref().map(|path| NewFile::new(path, &inputs)).transpose()?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("generate"), load)?;
+    if arguments.check {
+        model.watch()?;
+    }
     let generation = match &arguments.session {
         Some(path) => session_file::begin(&mut model, path, &prompt, options)?,
         None => Generation::new(&model, &prompt, options)?,
@@ -202,6 +208,7 @@ fn generate(
     }
     let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
     report(&generation, model, &times, seed, kv);
+    source::say_watched(model);
     if !json {
         return Ok(());
     }

@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Feed token by token through the graph that generates
     #[arg(long, conflicts_with = "chunk")]
     decode: bool,
+    /// Compare every dispatch on the GPU with its plain twin, and stop at the first that differs or is not finite (slow)
+    #[arg(long)]
+    check: bool,
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
     kv: KvArgument,
@@ -79,8 +82,12 @@ pub fn run(arguments: &Arguments) -> Done {
     };
     let mut model = source::load(&arguments.model, None, load)?;
     check_ids("ids", &ids, model.vocab())?;
+    if arguments.check {
+        model.watch()?;
+    }
     source::say_note(&model);
     new.write(|out, name| write(&mut model, &ids, arguments.decode, out, name))?;
+    source::say_watched(&model);
     print_line(&format!(
         "{}: logits [{}, {}], device {}",
         arguments.output.display(),

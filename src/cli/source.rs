@@ -55,3 +55,12 @@ pub fn say_note(model: &Model) {
         say(&format!("note: {note}"));
     }
 }
+
+/// Says what `--check` found, if it was asked for.
+pub fn say_watched(model: &Model) {
+    let Some(watch) = model.watched() else { return };
+    say(&format!("check: {} dispatches agree with their twins", watch.dispatches()));
+    if let Some((place, deviation)) = watch.worst() {
+        say(&format!("check: the worst: {place}: {deviation}"));
+    }
+}

@@ -18,6 +18,10 @@ pub trait Source {
     fn len(&self) -> Option<u64>;
     /// `n` bytes from byte `at`; fewer only where the data ends.
     fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>>;
+    /// Makes it ready to be read once more from its start. A source that gives any byte at any time is so already.
+    fn reopen(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Whether it is known to have no byte.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -248,6 +252,11 @@ impl Source for ReadAhead {
 
     fn len(&self) -> Option<u64> {
         self.source.len()
+    }
+
+    fn reopen(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.held = Vec::new();
+        self.source.reopen()
     }
 
     fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {

@@ -6,7 +6,8 @@
 //! the earlier ones wrote.
 
 use super::fault::captured;
-use super::memory::Memory;
+use super::inject::Point;
+use super::memory::{Answer, Memory, Scopes};
 use super::pipeline::{Pipeline, params_bytes, pipelines};
 use super::{Gpu, memory, nudge, oneshot};
 use crate::error::{Error, Result};
@@ -66,15 +67,21 @@ pub struct PendingRead {
 }
 
 struct QueuedCopy {
-    staging: wgpu::Buffer,
+    staging: Staging,
     submission: wgpu::SubmissionIndex,
     mapped: oneshot::Receiver<Result<(), wgpu::BufferAsyncError>>,
+}
+
+/// A buffer for reading back, and what its scopes will say as long as nobody has asked.
+struct Staging {
+    buffer: wgpu::Buffer,
+    made: Option<Answer>,
 }
 
 /// One program on one device.
 pub struct Executor {
     gpu: Gpu,
-    table: Vec<Buffer>,
+    program: Program,
     storage: Vec<wgpu::Buffer>,
     /// By buffer: its index in `storage`; `None` for scratch that no dispatch binds.
     place: Vec<Option<usize>>,
@@ -82,7 +89,7 @@ pub struct Executor {
     pipelines: Vec<Rc<Pipeline>>,
     graphs: Vec<Vec<Task>>,
     /// Buffers for reading back that are not in use now.
-    staging: RefCell<Vec<wgpu::Buffer>>,
+    staging: RefCell<Vec<Staging>>,
     bytes: u64,
     counters: Cell<Counters>,
 }
@@ -94,7 +101,7 @@ impl Executor {
     /// [`Error::OutOfMemory`] names a buffer that passes a limit or that the device refuses; [`Error::Gpu`] names a pipeline or
     /// graph that it refuses.
     pub async fn new(gpu: Gpu, program: &Program) -> Result<Self> {
-        gpu.faults.check("setup")?;
+        gpu.check("setup")?;
         memory::check_limits(&gpu, program)?;
         let plan = liveness::plan(program);
         let mut wanted: Vec<(String, usize)> =
@@ -118,13 +125,14 @@ impl Executor {
         let params = memory.buffer("params", (params_words.len() as u64 * 4).max(UNIFORM_ALIGN_BYTES), usage);
         let outputs = program.buffers.iter().filter(|buffer| buffer.role == Role::Output);
         let largest = outputs.map(|buffer| buffer.words as u64 * 4).max();
-        let staging = largest.map(|bytes| memory.buffer("read-back", bytes, STAGING)).into_iter().collect();
+        let staging = largest.map(|bytes| Staging { buffer: memory.buffer("read-back", bytes, STAGING), made: None });
+        let staging = staging.into_iter().collect();
         let (bytes, buffers) = memory.settle().await?;
         gpu.queue.write_buffer(&params, 0, bytemuck::cast_slice(&params_words));
 
         let counters = Counters { buffers, writes: 1, ..Counters::default() };
         let mut executor = Self {
-            table: program.buffers.clone(),
+            program: program.clone(),
             storage,
             place,
             step,
@@ -150,7 +158,7 @@ impl Executor {
         }
         self.pipelines = pipelines(&self.gpu, &wanted).await.into_iter().collect::<Result<_>>()?;
         for graph in &program.graphs {
-            let scope = self.gpu.device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let scopes = Scopes::open(&self.gpu.device);
             let tasks = graph.dispatches.iter().map(|dispatch| {
                 let pipeline = known[&(dispatch.kernel.name, &dispatch.variant)];
                 let at = params_at.get(&dispatch.params[..]).copied();
@@ -162,12 +170,12 @@ impl Executor {
                 }
             });
             let tasks = tasks.collect();
-            if let Some(error) = scope.pop().await {
-                return Err(captured(error, &format!("bind groups of {}", graph.name), 0));
+            if let Some(error) = scopes.close(None).await {
+                return Err(self.gpu.blame(captured(error, &format!("bind groups of {}", graph.name), 0)));
             }
             self.graphs.push(tasks);
         }
-        self.gpu.faults.check("setup")
+        self.gpu.check("setup")
     }
 
     fn bind_group(&self, pipeline: usize, dispatch: &Dispatch, params: &wgpu::Buffer, params_at: Option<u64>) -> wgpu::BindGroup {
@@ -199,6 +207,11 @@ impl Executor {
         &self.gpu
     }
 
+    /// The program as it runs here.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// Tokens of a graph's largest workgroup. All are powers of two: each divides it.
     pub fn token_tile(&self, graph: GraphId) -> usize {
         let extents = self.graphs[graph.0 as usize].iter().flat_map(|task| task.grid.0);
@@ -220,8 +233,9 @@ impl Executor {
     /// # Panics
     /// When the words pass the end of the buffer.
     pub fn write(&self, buffer: BufferId, first_word: usize, words: &[u32]) {
-        let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
+        let Buffer { name, words: len, .. } = self.program.get(buffer);
         assert!(first_word <= *len && words.len() <= *len - first_word, "a write passes the end of {name}");
+        self.gpu.pass(Point::Write);
         self.gpu.queue.write_buffer(self.buffer(buffer), first_word as u64 * 4, bytemuck::cast_slice(words));
         self.count(|counters| counters.writes += 1);
     }
@@ -261,6 +275,7 @@ impl Executor {
                 return Err(Error::argument("step", format!("at most {MAX_GROUPS} workgroups on an axis"), format!("{step:?}")));
             }
         }
+        self.gpu.pass(Point::Submit);
         self.write_steps(steps);
         let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -324,11 +339,19 @@ impl Executor {
     /// # Panics
     /// When the window passes the end of the buffer.
     pub fn start_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> Result<PendingRead> {
-        let Buffer { name, words: len, .. } = &self.table[buffer.0 as usize];
-        assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
         self.gpu.faults.check("read")?;
+        Ok(self.begin_read(buffer, first_word, n_words))
+    }
+
+    /// The same, where nothing is to fail: what the device reported is told to whoever waits for the words.
+    ///
+    /// # Panics
+    /// When the window passes the end of the buffer.
+    pub fn begin_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> PendingRead {
+        let Buffer { name, words: len, .. } = self.program.get(buffer);
+        assert!(first_word <= *len && n_words <= *len - first_word, "a read passes the end of {name}");
         let copy = (n_words > 0).then(|| self.queue_read(buffer, first_word, n_words));
-        Ok(PendingRead { buffer, n_words, copy })
+        PendingRead { buffer, n_words, copy }
     }
 
     /// The second half of [`Executor::read`]: waits for the words.
@@ -336,10 +359,16 @@ impl Executor {
     /// # Errors
     /// What the device reported since the last call.
     pub async fn finish_read(&self, read: PendingRead) -> Result<Vec<u32>> {
-        let name = &self.table[read.buffer.0 as usize].name;
-        let Some(QueuedCopy { staging, submission, mapped }) = read.copy else { return Ok(Vec::new()) };
+        let name = &self.program.get(read.buffer).name;
+        let Some(QueuedCopy { mut staging, submission, mapped }) = read.copy else { return Ok(Vec::new()) };
+        self.gpu.pass(Point::Read);
+        let failed = |message: String| self.gpu.blame(Error::Gpu { place: format!("reading {name}"), message });
+        if let Some(made) = staging.made.take()
+            && let Some(error) = made.await
+        {
+            return Err(self.gpu.blame(captured(error, &format!("reading {name}"), staging.buffer.size())));
+        }
         self.gpu.wait(submission, "read")?;
-        let failed = |message: String| Error::Gpu { place: format!("reading {name}"), message };
         let mapped = nudge::receive(&self.gpu.queue, mapped).await;
         self.gpu.faults.check("read")?;
         match mapped {
@@ -347,30 +376,42 @@ impl Executor {
             Some(Err(error)) => return Err(failed(error.to_string())),
             None => return Err(failed("the device forgot the read".to_owned())),
         }
-        let view = staging.get_mapped_range(..read.n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
+        let view = staging.buffer.get_mapped_range(..read.n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
         let words = bytemuck::pod_collect_to_vec(&view);
         drop(view);
-        staging.unmap();
+        staging.buffer.unmap();
         self.staging.borrow_mut().push(staging);
         Ok(words)
     }
 
     /// Gives up a read whose words are of no use any more.
     pub fn abandon_read(&self, read: PendingRead) {
-        if let Some(QueuedCopy { staging, .. }) = read.copy {
-            staging.unmap();
-            self.staging.borrow_mut().push(staging);
+        let Some(QueuedCopy { mut staging, .. }) = read.copy else { return };
+        match staging.made.as_mut().and_then(memory::settled) {
+            Some(false) => return,
+            Some(true) => staging.made = None,
+            None => {}
         }
+        // One that could not be had, as far as is known, complains of this.
+        let scopes = staging.made.is_some().then(|| Scopes::open(&self.gpu.device));
+        staging.buffer.unmap();
+        drop(scopes.map(|scopes| scopes.close(None)));
+        self.staging.borrow_mut().push(staging);
     }
 
     fn queue_read(&self, buffer: BufferId, first_word: usize, n_words: usize) -> QueuedCopy {
         let bytes = n_words as u64 * 4;
-        let staging = self.take_staging(bytes);
+        self.gpu.pass(Point::Submit);
+        let free = self.take_staging(bytes);
+        // What is done with a buffer that could not be had fails, too: its scopes take that in.
+        let scopes = free.is_none().then(|| Scopes::open(&self.gpu.device));
+        let (mut staging, refusal) = free.map_or_else(|| self.new_staging(bytes), |staging| (staging, None));
         let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None });
-        encoder.copy_buffer_to_buffer(self.buffer(buffer), first_word as u64 * 4, &staging, 0, bytes);
+        encoder.copy_buffer_to_buffer(self.buffer(buffer), first_word as u64 * 4, &staging.buffer, 0, bytes);
         let submission = self.gpu.queue.submit([encoder.finish()]);
         let (sender, mapped) = oneshot::channel();
-        staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| sender.send(result));
+        staging.buffer.map_async(wgpu::MapMode::Read, ..bytes, move |result| sender.send(result));
+        staging.made = scopes.map(|scopes| scopes.close(refusal)).or(staging.made);
         self.count(|counters| {
             counters.submits += 1;
             counters.reads += 1;
@@ -379,19 +420,23 @@ impl Executor {
     }
 
     /// A buffer for reading back that is large enough and not in use.
-    fn take_staging(&self, bytes: u64) -> wgpu::Buffer {
+    fn take_staging(&self, bytes: u64) -> Option<Staging> {
         let mut free = self.staging.borrow_mut();
-        let fitting = free.iter().enumerate().filter(|(_, buffer)| buffer.size() >= bytes);
-        if let Some((ix, _)) = fitting.min_by_key(|(_, buffer)| buffer.size()) {
-            return free.swap_remove(ix);
+        let fitting = free.iter().enumerate().filter(|(_, staging)| staging.buffer.size() >= bytes);
+        if let Some((ix, _)) = fitting.min_by_key(|(_, staging)| staging.buffer.size()) {
+            return Some(free.swap_remove(ix));
         }
         // One that is too small makes room: the pool never holds more buffers than reads were under way at once.
         free.pop();
+        None
+    }
+
+    /// A new one, in the caller's scopes.
+    fn new_staging(&self, bytes: u64) -> (Staging, Option<wgpu::Error>) {
         self.count(|counters| counters.buffers += 1);
         // Short reads share their buffers, however long each is.
-        let size = bytes.max(SHORT_READ_BYTES);
-        let descriptor = wgpu::BufferDescriptor { label: Some("read-back"), size, usage: STAGING, mapped_at_creation: false };
-        self.gpu.device.create_buffer(&descriptor)
+        let (buffer, refusal) = memory::create(&self.gpu, "read-back", bytes.max(SHORT_READ_BYTES), STAGING);
+        (Staging { buffer, made: None }, refusal)
     }
 
     fn buffer(&self, id: BufferId) -> &wgpu::Buffer {
@@ -409,8 +454,8 @@ impl Executor {
 impl Drop for Executor {
     /// A browser frees a buffer that is dropped when its garbage is collected, which knows nothing of a GPU's memory.
     fn drop(&mut self) {
-        let staging = self.staging.get_mut();
-        self.storage.iter().chain(&*staging).chain([&self.step]).for_each(wgpu::Buffer::destroy);
+        let staging = self.staging.get_mut().iter().map(|staging| &staging.buffer);
+        self.storage.iter().chain(staging).chain([&self.step]).for_each(wgpu::Buffer::destroy);
     }
 }
 

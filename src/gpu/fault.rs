@@ -36,6 +36,14 @@ impl Faults {
         Err(fault.into_error(place, 0))
     }
 
+    /// Why the device is gone, if it is.
+    pub(super) fn lost(&self) -> Option<String> {
+        match &*self.cell() {
+            Some(Fault::Lost(why)) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
     /// Takes the device for lost from now on. (Natively its own callback waits for the next poll.)
     pub(super) fn destroyed(&self) {
         self.put(Fault::Lost(describe_loss(wgpu::DeviceLostReason::Destroyed, "")));

@@ -2,10 +2,12 @@
 
 use super::Gpu;
 use super::fault::captured;
+use super::inject::{Fault, Point};
 use crate::error::{Error, Result};
 use crate::graph::{Buffer, Program};
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// Refuses what the device would refuse, with the name of the buffer.
 pub(super) fn check_limits(gpu: &Gpu, program: &Program) -> Result<()> {
@@ -29,15 +31,62 @@ pub(super) fn check_limits(gpu: &Gpu, program: &Program) -> Result<()> {
     Ok(())
 }
 
+/// What error scopes will say.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Option<wgpu::Error>>>>;
+
+/// Error scopes for refusals of memory and for invalid calls. They are popped before anything is awaited, so that those of others do not
+/// get in between.
+pub(super) struct Scopes {
+    memory: wgpu::ErrorScopeGuard,
+    validation: wgpu::ErrorScopeGuard,
+}
+
+impl Scopes {
+    pub(super) fn open(device: &wgpu::Device) -> Self {
+        let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        Self { memory, validation: device.push_error_scope(wgpu::ErrorFilter::Validation) }
+    }
+
+    /// The first error since they were opened. One of `made` takes its place.
+    pub(super) fn close(self, made: Option<wgpu::Error>) -> Answer {
+        let (validation, memory) = (self.validation.pop(), self.memory.pop());
+        Box::pin(async move {
+            let caught = memory.await.or(validation.await);
+            made.or(caught)
+        })
+    }
+}
+
+/// Whether an answer is there already, and says that all is well; natively it always is there.
+pub(super) fn settled(answer: &mut Answer) -> Option<bool> {
+    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(error) => Some(error.is_none()),
+        Poll::Pending => None,
+    }
+}
+
+/// Makes a buffer; the caller has scopes open, to which the error belongs that may come beside it.
+pub(super) fn create(gpu: &Gpu, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> (wgpu::Buffer, Option<wgpu::Error>) {
+    // No device takes these two together.
+    const REFUSED: wgpu::BufferUsages = wgpu::BufferUsages::MAP_READ.union(wgpu::BufferUsages::STORAGE);
+    let fault = gpu.pass(Point::Buffer);
+    let usage = if fault.is_some() { REFUSED } else { usage };
+    let descriptor = wgpu::BufferDescriptor { label: Some(name), size: bytes, usage, mapped_at_creation: false };
+    let refusal = (fault == Some(Fault::OutOfMemory)).then(no_room);
+    (gpu.device.create_buffer(&descriptor), refusal)
+}
+
+/// A refusal of memory, as wgpu reports it.
+pub(super) fn no_room() -> wgpu::Error {
+    wgpu::Error::OutOfMemory { source: "the device has no room for it (injected)".into() }
+}
+
 /// Buffers under creation. The answers of their scopes are awaited at the end: each is a round trip in the browser.
 pub(super) struct Memory<'a> {
     gpu: &'a Gpu,
     bytes: u64,
-    pending: Vec<Pending>,
+    pending: Vec<(String, u64, Answer)>,
 }
-
-/// A buffer's name, its bytes and what its scopes will say.
-type Pending = (String, u64, Pin<Box<dyn Future<Output = Option<wgpu::Error>>>>);
 
 impl<'a> Memory<'a> {
     pub(super) fn new(gpu: &'a Gpu) -> Self {
@@ -46,15 +95,9 @@ impl<'a> Memory<'a> {
 
     /// Creates a buffer; whether it could be had is told by [`Memory::settle`].
     pub(super) fn buffer(&mut self, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
-        let device = &self.gpu.device;
-        let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let descriptor = wgpu::BufferDescriptor { label: Some(name), size: bytes, usage, mapped_at_creation: false };
-        let buffer = device.create_buffer(&descriptor);
-        // Popped now, in reverse order, and awaited later.
-        let (validation, memory) = (validation.pop(), memory.pop());
-        let answer = Box::pin(async move { memory.await.or(validation.await) });
-        self.pending.push((name.to_owned(), bytes, answer));
+        let scopes = Scopes::open(&self.gpu.device);
+        let (buffer, refusal) = create(self.gpu, name, bytes, usage);
+        self.pending.push((name.to_owned(), bytes, scopes.close(refusal)));
         self.bytes += bytes;
         buffer
     }
@@ -62,15 +105,15 @@ impl<'a> Memory<'a> {
     /// Bytes and number of the buffers, when all could be had.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] or [`Error::Gpu`] for the first that could not.
+    /// [`Error::OutOfMemory`] or [`Error::Gpu`] for the first that could not, [`Error::DeviceLost`].
     pub(super) async fn settle(self) -> Result<(u64, u64)> {
         let count = self.pending.len() as u64;
         for (name, bytes, answer) in self.pending {
             if let Some(error) = answer.await {
-                return Err(captured(error, &name, bytes));
+                return Err(self.gpu.blame(captured(error, &name, bytes)));
             }
         }
-        self.gpu.faults.check("allocation")?;
+        self.gpu.check("allocation")?;
         Ok((self.bytes, count))
     }
 }

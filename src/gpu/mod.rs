@@ -11,6 +11,7 @@ mod features;
 pub mod floor;
 pub mod harness;
 mod host;
+pub mod inject;
 mod memory;
 mod nudge;
 mod oneshot;
@@ -28,6 +29,7 @@ pub use preprocess::{Compiler, expand, preprocess};
 use crate::error::{Error, Result};
 use crate::graph::Features;
 use fault::Faults;
+use inject::{Fault, Point};
 use pipeline::Pipelines;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -156,6 +158,7 @@ impl Gpu {
 
     /// Everything submitted so far, to be awaited later.
     pub fn submitted(&self) -> Submitted {
+        self.pass(Point::Submit);
         let submission = self.queue.submit(None);
         let (sender, done) = oneshot::channel();
         self.queue.on_submitted_work_done(move || sender.send(()));
@@ -167,6 +170,7 @@ impl Gpu {
     /// # Errors
     /// What the device reported meanwhile.
     pub async fn finish(&self, submitted: Submitted) -> Result<()> {
+        self.pass(Point::Read);
         self.wait(submitted.submission, "settle")?;
         nudge::receive(&self.queue, submitted.done).await;
         self.faults.check("settle")
@@ -179,9 +183,38 @@ impl Gpu {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.faults.check(place)?;
-                Err(Error::Gpu { place: place.to_owned(), message: error.to_string() })
+                Err(self.blame(Error::Gpu { place: place.to_owned(), message: error.to_string() }))
             }
         }
+    }
+
+    /// What the device reported so far. (Natively it tells of its loss only when it is asked; that is too dear for every replay.)
+    fn check(&self, place: &str) -> Result<()> {
+        self.ask(wgpu::PollType::Poll);
+        self.faults.check(place)
+    }
+
+    /// The same error, or the loss of the device where that is what is behind it: what a lost device makes is invalid, and wgpu says
+    /// only so.
+    fn blame(&self, error: Error) -> Error {
+        // It tells when all that was submitted before is done.
+        self.ask(wgpu::PollType::wait_indefinitely());
+        self.faults.lost().map_or(error, Error::DeviceLost)
+    }
+
+    fn ask(&self, poll: wgpu::PollType) {
+        // Whether it can be waited for is not the question.
+        let _ = self.device.poll(poll);
+    }
+
+    /// Passes a point where a test may have armed a fault: a loss happens here, any other is the caller's to make.
+    fn pass(&self, point: Point) -> Option<Fault> {
+        let fault = inject::due(point)?;
+        if fault == Fault::Lost {
+            self.device.destroy();
+            return None;
+        }
+        Some(fault)
     }
 }
 

@@ -3,6 +3,8 @@
 //! the shader: the two are compared without a GPU by `tests/kernels/shaders.rs`, and by the driver here.
 
 use super::fault::captured;
+use super::inject::{Fault, Point};
+use super::memory::{Scopes, no_room};
 use super::{Compiler, Gpu, preprocess, unchecked};
 use crate::error::{Error, Result};
 use crate::graph::contract::{PARAMS_BINDING, STEP_BINDING};
@@ -56,9 +58,16 @@ pub(super) async fn pipelines(gpu: &Gpu, wanted: &[(&'static Kernel, &Variant)])
             missing.push(*want);
         }
     }
+    let faults: Vec<Option<Fault>> = missing.iter().map(|_| gpu.pass(Point::Pipeline)).collect();
     let compiled = compile(gpu, &missing).await;
     let mut refused = HashMap::new();
-    for (want, compiled) in missing.iter().zip(compiled) {
+    for ((want, compiled), fault) in missing.iter().zip(compiled).zip(faults) {
+        let place = || format!("pipeline {}", want.0.name);
+        let compiled = match fault {
+            None | Some(Fault::Lost) => compiled.map_err(|error| gpu.blame(error)),
+            Some(Fault::OutOfMemory) => Err(captured(no_room(), &place(), 0)),
+            Some(Fault::Validation) => Err(Error::Gpu { place: place(), message: "it is invalid (injected)".to_owned() }),
+        };
         match compiled {
             Ok(pipeline) => {
                 gpu.pipelines.compiled.set(gpu.pipelines.compiled.get() + 1);
@@ -75,6 +84,9 @@ pub(super) async fn pipelines(gpu: &Gpu, wanted: &[(&'static Kernel, &Variant)])
         known.get(&key).map(Rc::clone).ok_or_else(|| match refused.get(&key) {
             Some(Error::DeviceLost(why)) => Error::DeviceLost(why.clone()),
             Some(Error::Gpu { place, message }) => Error::Gpu { place: place.clone(), message: message.clone() },
+            Some(Error::OutOfMemory { what, bytes, reason }) => {
+                Error::OutOfMemory { what: what.clone(), bytes: *bytes, reason: reason.clone() }
+            }
             other => {
                 Error::Gpu { place: format!("pipeline {}", key.0), message: other.map(ToString::to_string).unwrap_or_default() }
             }
@@ -118,7 +130,7 @@ fn begin(
     let text = preprocess(kernel, variant, Compiler::HERE)?;
     let label = format!("{} {variant}", kernel.name).trim_end().to_owned();
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
-    let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let scopes = Scopes::open(device);
     let descriptor = wgpu::ShaderModuleDescriptor { label: Some(&label), source: wgpu::ShaderSource::Wgsl(text.into()) };
     let module = if trusted { unchecked::trusted_module(device, descriptor) } else { device.create_shader_module(descriptor) };
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
@@ -142,9 +154,9 @@ fn begin(
         },
         cache: None,
     });
-    let (validation, internal) = (validation.pop(), internal.pop());
+    let (others, internal) = (scopes.close(None), internal.pop());
     Ok(async move {
-        match validation.await.or(internal.await) {
+        match others.await.or(internal.await) {
             Some(error) => Err(captured(error, &format!("pipeline {label}"), 0)),
             None => Ok(Pipeline { kernel: kernel.name, uses_step: kernel.uses_step, compute, layout }),
         }

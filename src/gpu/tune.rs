@@ -71,7 +71,7 @@ impl Site<'_> {
 /// The program in the ways that this device takes. `step_of` gives a step that is typical of a graph.
 ///
 /// # Errors
-/// [`Error::DeviceLost`].
+/// [`Error::DeviceLost`], [`Error::OutOfMemory`].
 pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> Step) -> Result<Program> {
     let mut sites: Vec<(String, Site<'_>)> = Vec::new();
     for (graph, id) in program.graphs.iter().zip((0..).map(GraphId)) {
@@ -182,10 +182,14 @@ async fn judge_in_turn(gpu: &Gpu, name: &str, next: &[(String, &Dispatch, &Alter
         known.verdicts.insert(label.clone(), "the device was lost while it was checked".to_owned());
         keep(name, known);
         let verdict = match trial(gpu, dispatch, alternative) {
-            Ok(Trial { kernel, case, way }) => verdict(label, harness::check_alternative(gpu, kernel, &case, &way).await)?,
-            Err(verdict) => verdict,
+            Ok(Trial { kernel, case, way }) => verdict(label, harness::check_alternative(gpu, kernel, &case, &way).await),
+            Err(verdict) => Ok(verdict),
         };
-        known.verdicts.insert(label.clone(), verdict);
+        if let Err(Error::OutOfMemory { .. }) = verdict {
+            known.verdicts.remove(label);
+            keep(name, known);
+        }
+        known.verdicts.insert(label.clone(), verdict?);
     }
     Ok(())
 }
@@ -213,6 +217,8 @@ fn verdict(label: &str, outcome: Result<Vec<Deviation>>) -> Result<String> {
             Ok(failed.map(ToString::to_string).unwrap_or_default())
         }
         Err(Error::DeviceLost(why)) => Err(Error::DeviceLost(format!("{label}: {why}"))),
+        // That says nothing of the alternative, and would be kept.
+        Err(Error::OutOfMemory { what, bytes, reason }) => Err(Error::OutOfMemory { what, bytes, reason }),
         Err(error) => Ok(error.to_string()),
     }
 }

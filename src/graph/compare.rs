@@ -134,6 +134,14 @@ pub fn compare_within(case: &Case, tolerance: Option<Tolerance>, got: &[Vec<u32>
     expected.chain(tails).collect()
 }
 
+/// Compares what two runs left in one buffer; words that are [`GUARD`] in both are left out.
+pub fn compare_buffer(how: Compare, buffer: &str, got: &[u32], want: &[u32]) -> Deviation {
+    let (case, buffer) = ("a real run".to_owned(), buffer.to_owned());
+    let mut deviation = Deviation { case, buffer, nmse: 0.0, max_abs: 0.0, tolerance: None, problem: None };
+    compare_words(how, got, want, &mut deviation);
+    deviation
+}
+
 fn compare_words(how: Compare, got: &[u32], want: &[u32], deviation: &mut Deviation) {
     // Where neither wrote there is nothing to compare; guards are no numbers.
     let pairs = || got.iter().zip(want).enumerate().filter(|(_, (got, want))| got != want || **want != GUARD);

@@ -1,5 +1,6 @@
 //! The attention matrix of a text, row by row: on the CPU device, where q and the keys of a dispatch can be looked at between two.
 
+use super::recover::By;
 use super::{Device, Model};
 use crate::error::{Error, Result};
 use crate::graph::{Dispatch, Step, cpu};
@@ -57,7 +58,7 @@ impl Model {
                 }
                 cpu.run(dispatch, &step);
             }
-            self.hold(chunk)?;
+            self.hold(chunk, By::Prefill)?;
             progress(ix * most + chunk.len())?;
         }
         Ok(())

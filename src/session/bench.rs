@@ -76,7 +76,7 @@ pub async fn time_decode(model: &mut Model, ids: &[u32], n: usize, in_flight: Op
     let start = Instant::now();
     let last = &ids[ids.len() - 1..];
     if model.draws_on_device() {
-        let turn = model.draw(last, &options, ids.len() + n, in_flight)?;
+        let turn = model.draw(last, &options, ids.len() + n, in_flight).await?;
         for _ in 0..n {
             model.drawn(turn).await?;
         }

@@ -56,6 +56,11 @@ impl Chunks {
         if most < 2 * tile { Self::fixed(most) } else { Self { tile, n: most / tile * tile, fixed: false, ..Self::fixed(most) } }
     }
 
+    /// Gives up what is under way, on a device that is gone.
+    pub fn forget(&mut self) {
+        (self.under_way, self.last) = (VecDeque::new(), None);
+    }
+
     /// A replay of `n` tokens was seen to be done; it was `waited` for.
     fn came(&mut self, n: usize, since: Instant, waited: Duration) {
         let now = Instant::now();
@@ -101,7 +106,7 @@ impl Model {
         if self.chunks.fixed || n <= self.chunks.tile || !self.pages.evicts() {
             return Ok(n);
         }
-        self.look(n).await?;
+        self.lasting(async |model| model.look(n).await).await?;
         Ok(if self.pages.is_short(n) { self.chunks.tile } else { n })
     }
 

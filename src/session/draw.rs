@@ -9,6 +9,7 @@
 //! (with nothing queued ahead where it takes long against the host's work, too), up to [`MAX_IN_FLIGHT`] where it does not, and never
 //! more than a frame of the screen lasts. It doubles from batch to batch, so the first token comes as early as ever.
 
+use super::recover::By;
 use super::sampler::SamplerOptions;
 use super::{Device, Model};
 use crate::error::{Error, Result};
@@ -39,6 +40,9 @@ const SLOW_TOKEN: Duration = Duration::from_millis(10);
 pub(super) struct Draws {
     /// Which call of [`Model::draw`] they belong to.
     turn: u64,
+    options: SamplerOptions,
+    /// Position of the first id.
+    first: usize,
     /// Where the model stands for its caller: tokens before this position are fed.
     pos: usize,
     /// Position of the id to hand out next.
@@ -127,20 +131,26 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::prefill`]; [`Error::Argument`] for options out of their range, and on the CPU.
-    pub fn draw(&mut self, ids: &[u32], options: &SamplerOptions, end: usize, in_flight: Option<usize>) -> Result<u64> {
+    pub async fn draw(&mut self, ids: &[u32], options: &SamplerOptions, end: usize, in_flight: Option<usize>) -> Result<u64> {
+        self.lasting(async |model| model.try_draw(ids, options, end, in_flight).await).await
+    }
+
+    async fn try_draw(&mut self, ids: &[u32], options: &SamplerOptions, end: usize, in_flight: Option<usize>) -> Result<u64> {
         options.check()?;
         check_in_flight(in_flight)?;
         if !self.draws_on_device() {
             return Err(Error::argument("device", "a GPU: the CPU's tokens are drawn by Sampler", self.device_name()));
         }
-        self.replay(self.graphs.prefill, ids, true)?;
-        self.hold(ids)?;
+        let step = self.prepare(ids)?;
+        self.run(self.graphs.prefill, &step, true).await?;
+        self.hold(ids, By::Prefill)?;
         let pos = self.pages.n_tokens();
         self.device.write(self.network.draw.options, 0, &options.on_device(pos).words());
         self.turn += 1;
         let (turn, pace) = (self.turn, Pace::new(in_flight, self.round_trip));
         let (ready, batches) = (VecDeque::new(), VecDeque::new());
-        self.draws = Some(Draws { turn, pos, next: pos, queued: pos, end: end.min(self.positions), ready, batches, pace });
+        let (options, end) = (options.clone(), end.min(self.positions));
+        self.draws = Some(Draws { turn, options, first: pos, pos, next: pos, queued: pos, end, ready, batches, pace });
         Ok(turn)
     }
 
@@ -151,6 +161,10 @@ impl Model {
     /// [`Error::Argument`] after the last position that was asked for, or when the model was used for something else meanwhile;
     /// [`Error::NotFinite`] when a logit is no number, and what the device reports.
     pub async fn drawn(&mut self, turn: u64) -> Result<(u32, bool)> {
+        self.lasting(async |model| model.try_drawn(turn).await).await
+    }
+
+    async fn try_drawn(&mut self, turn: u64) -> Result<(u32, bool)> {
         let Some(draws) = self.draws.as_ref().filter(|draws| draws.turn == turn) else {
             return Err(Error::argument("turn", "the last call of draw", "another, or the model was used since"));
         };
@@ -183,7 +197,7 @@ impl Model {
             if fits == 0 && !draws.batches.is_empty() {
                 break;
             }
-            self.queue_batch(if fits == 0 { n } else { fits })?;
+            self.queue_batch(if fits == 0 { n } else { fits }).await?;
         }
         let (Some(draws), Device::Gpu(gpu)) = (&mut self.draws, &self.device) else { return Ok(()) };
         let Some(batch) = draws.batches.pop_front() else { return Ok(()) };
@@ -203,7 +217,7 @@ impl Model {
     }
 
     /// Queues `n` tokens and the read of their ids.
-    fn queue_batch(&mut self, n: usize) -> Result<()> {
+    async fn queue_batch(&mut self, n: usize) -> Result<()> {
         let Some(Draws { queued: first, .. }) = self.draws else { return Ok(()) };
         let since = Instant::now();
         let mut steps = Vec::with_capacity(n);
@@ -211,20 +225,20 @@ impl Model {
             if self.pages.n_tokens() == position {
                 // The logits of all tokens before it are there: those of the prompt.
                 let step = Step { pos: position as u32 - 1, n_tokens: 1, ..Step::default() };
-                self.device.replay(&self.program, self.graphs.draw, &step, true)?;
+                self.run(self.graphs.draw, &step, true).await?;
                 continue;
             }
             self.reserve(1)?;
             steps.push(self.pages.step(1));
             // What is written and read between two pages belongs between their tokens.
             if self.pages.room() == 1 {
-                self.submit_steps(&mut steps)?;
+                self.submit_steps(&mut steps).await?;
             }
-            self.advance(1)?;
+            self.advance(1, By::Decode)?;
         }
-        self.submit_steps(&mut steps)?;
+        self.submit_steps(&mut steps).await?;
         if let (Some(draws), Device::Gpu(gpu)) = (&mut self.draws, &self.device) {
-            let read = gpu.start_read(self.network.ids, first, n)?;
+            let read = gpu.begin_read(self.network.ids, first, n);
             draws.batches.push_back(Batch { first, n, since, read });
             draws.queued += n;
         }
@@ -232,7 +246,12 @@ impl Model {
     }
 
     /// One submit for tokens that are to be fed and drawn.
-    fn submit_steps(&self, steps: &mut Vec<Step>) -> Result<()> {
+    async fn submit_steps(&mut self, steps: &mut Vec<Step>) -> Result<()> {
+        if self.is_watched() {
+            for step in steps.drain(..) {
+                self.run(self.graphs.decode_and_draw, &step, true).await?;
+            }
+        }
         if let (Device::Gpu(gpu), false) = (&self.device, steps.is_empty()) {
             gpu.replay_each(self.graphs.decode_and_draw, steps)?;
         }
@@ -255,6 +274,21 @@ impl Model {
 impl Draws {
     pub(super) fn pos(&self) -> usize {
         self.pos
+    }
+
+    /// The same after the loss of the device: what was under way is to be drawn again.
+    pub(super) fn interrupted(self) -> Self {
+        Self { queued: self.next, ready: VecDeque::new(), batches: VecDeque::new(), ..self }
+    }
+
+    /// Position of the id that was handed out last.
+    pub(super) fn last_drawn(&self) -> Option<usize> {
+        (self.next > self.first).then_some(self.pos)
+    }
+
+    /// How it is drawn, for the device.
+    pub(super) fn options_words(&self) -> Vec<u32> {
+        self.options.on_device(self.first).words()
     }
 
     /// The reads that are under way.

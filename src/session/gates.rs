@@ -22,18 +22,20 @@ impl Model {
         for (ix, chunk) in ids.chunks(most).enumerate() {
             self.prefill(chunk, false).await?;
             // At once: later tokens may take the place of dead pages, never of those of the chunk, nor of the page before it.
-            self.read_gates(chunk.len(), &mut by_head).await?;
+            let of_chunk = self.lasting(async |model| model.read_gates(chunk.len()).await).await?;
+            by_head.iter_mut().zip(of_chunk).for_each(|(head, log_f)| head.extend(log_f));
             progress(ix * most + chunk.len())?;
         }
         let bounds = self.score_bounds.as_ref().map(|bounds| bounds.iter().map(|bound| above(*bound)).collect());
         Gates::new([n_layers, n_heads, ids.len()], by_head.concat(), bounds)
     }
 
-    /// log f of the last `n` tokens, behind what there is of each layer and head.
-    async fn read_gates(&mut self, n: usize, by_head: &mut [Vec<f32>]) -> Result<()> {
+    /// log f of the last `n` tokens, of each layer and head.
+    async fn read_gates(&mut self, n: usize) -> Result<Vec<Vec<f32>>> {
         let Config { n_layers, n_heads, n_kv_heads, head_dim, .. } = self.config;
         let heads = Heads { n_heads, n_kv_heads, head_dim, n_layers, layer: 0 };
         let (group, page_words) = (heads.group(), heads.lam_words());
+        let mut by_head = vec![Vec::new(); n_layers * n_heads];
         let end = self.pages.n_tokens();
         let first = end - n;
         let first_page = first.saturating_sub(1) / PAGE;
@@ -61,7 +63,7 @@ impl Model {
                 }));
             }
         }
-        Ok(())
+        Ok(by_head)
     }
 }
 

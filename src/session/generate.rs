@@ -158,7 +158,7 @@ impl Generation {
             let ids = &self.ids[self.n_fed..end];
             if end == self.n_prompt && model.draws_on_device() && !self.options.logprobs {
                 let n_ids = self.n_prompt.saturating_add(self.options.max_tokens);
-                self.turn = Some(model.draw(ids, &self.options.sampler, n_ids, self.options.in_flight)?);
+                self.turn = Some(model.draw(ids, &self.options.sampler, n_ids, self.options.in_flight).await?);
             } else {
                 self.logits = model.prefill(ids, end == self.n_prompt).await?;
             }

@@ -3,29 +3,30 @@
 
 mod eviction;
 pub mod plan;
+pub(super) mod weights;
 
 use super::chunk::Chunks;
 use super::device::{Device, DeviceChoice, Opened};
 use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
 use super::pages::{Pruning, Sightings};
-use super::snapshot;
+use super::recover::Log;
 use crate::error::{Error, Result};
-use crate::format::{Checkpoint, Kind, Quant, TensorType, to_f32};
-use crate::graph::{BufferId, Program, Step};
+use crate::format::{Checkpoint, Kind, Quant, TensorType};
+use crate::graph::{Program, Step};
 use crate::kernel::attention::PAGE;
-use crate::kernel::layout::{Part, WeightType, repack};
+use crate::kernel::layout::WeightType;
 use crate::kernel::sample::MAX_VOCAB;
 use crate::model::evict::{Eviction, Overflow};
 use crate::model::state::MAX_REWIND;
-use crate::model::{Config, Fox, Gates, Pages, Place, Segment, Wanted, fox};
+use crate::model::{Config, Fox, Gates, Pages, Wanted, fox};
 use crate::text::Tokenizer;
-use eviction::{eviction, positions, pruning, taus};
+use eviction::{eviction, positions, pruning};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use web_time::Duration;
+use weights::Origin;
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,9 +68,6 @@ pub const DEFAULT_CONTEXT: usize = 4096;
 pub const MAX_CONTEXT: usize = 1 << 18;
 /// Tokens of a replay by which kernels are chosen, where their number follows the clock.
 const TYPICAL_CHUNK: usize = 256;
-const PIECE_BYTES: usize = 4 << 20;
-/// Copies on their way to the device before the load waits for them.
-const FLUSH_BYTES: u64 = 64 << 20;
 
 /// How far a load has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +99,8 @@ impl Model {
         // What a file is wrong about is said before a device is opened.
         let (pruning, pruning_note) = pruning(&config, options.prune)?;
         let evict = eviction(&config, pruning, options.overflow, context)?;
-        let gates = options.gates.as_deref();
+        let gates = options.gates.clone();
+        let gates = gates.as_deref();
         if let Some(gates) = gates {
             check_gates(&checkpoint, &config, gates)?;
         }
@@ -114,32 +113,20 @@ impl Model {
         fits_in_bindings(&program, context)?;
         let graphs = record(&network, &mut program, options.scores);
 
-        let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let (one, many) = typical_steps(&config, context, if options.chunk.is_some() { chunk } else { chunk.min(TYPICAL_CHUNK) });
         let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
-        let held = opened.hold(&program, &step_of).await;
-        let mut device = held.map_err(|error| advised(error, &program, context))?;
-        let mut vectors = vec![0.0; program.get(network.vectors()).words];
-        stream(&mut checkpoint, &moves, &mut device, (network.vectors(), &mut vectors), progress).await?;
-        for (buffer, at, numbers) in network.constants() {
-            device.write(buffer, at, bytemuck::cast_slice(&numbers));
-        }
-        for (at, numbers) in gates.into_iter().flat_map(|gates| network.replayed(gates)) {
-            vectors[at..at + numbers.len()].copy_from_slice(&numbers);
-            device.write(network.vectors(), at, bytemuck::cast_slice(&numbers));
-        }
-        let score_bounds = network.score_bounds(&|at, n| vectors[at..at + n].to_vec());
-        let fingerprint = snapshot::fingerprint(&config, &checkpoint, &vectors);
-        drop(vectors);
-        for (layer, at) in network.taus_at().enumerate() {
-            let taus = taus(&config, layer, score_bounds.as_deref().zip(pruning));
-            device.write(network.vectors(), at, bytemuck::cast_slice(&taus));
-        }
+        let matrix_types = matrix_types(&checkpoint);
+        let mut origin = Origin { checkpoint, moves, options, pruning };
+        let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
+        let (device, filled, recoveries) = origin
+            .settle(opened, (&network, &program, &config), &step_of, progress)
+            .await
+            .map_err(|error| advised(error, &program, context))?;
         let positions = if evict.is_some() { positions(&config, context) } else { context };
         let mut model = Self {
             file,
-            matrix_types: matrix_types(&checkpoint),
-            fingerprint,
+            matrix_types,
+            fingerprint: filled.fingerprint,
             config,
             tokenizer,
             device,
@@ -153,7 +140,7 @@ impl Model {
             positions,
             pruning,
             pruning_note,
-            score_bounds,
+            score_bounds: filled.score_bounds,
             sightings: Sightings::default(),
             marks: Vec::new(),
             history: Vec::new(),
@@ -162,12 +149,19 @@ impl Model {
             draws: None,
             turn: 0,
             round_trip: Duration::ZERO,
+            log: Log::default(),
+            recoveries,
+            #[cfg(not(target_arch = "wasm32"))]
+            watch: None,
+            origin: None,
         };
-        if let (None, Device::Gpu(gpu)) = (options.chunk, &model.device) {
+        if let (None, Device::Gpu(gpu)) = (origin.options.chunk, &model.device) {
             let graphs = [Some(model.graphs.prefill), model.graphs.score];
             model.chunks =
                 Chunks::measured(chunk, graphs.into_iter().flatten().map(|graph| gpu.token_tile(graph)).fold(PAGE, usize::max));
         }
+        // The CPU is never lost.
+        model.origin = matches!(model.device, Device::Gpu(_)).then_some(origin);
         model.warm_up().await?;
         Ok(model)
     }
@@ -391,90 +385,6 @@ fn match_tensors(file: &str, wanted: Vec<Wanted>, checkpoint: &Checkpoint) -> Re
     }
     moves.sort_by_key(|(ix, _)| (checkpoint.tensors[*ix].file, checkpoint.tensors[*ix].offset));
     Ok(moves)
-}
-
-/// Moves the weights; a copy of what goes into one buffer, word by word, is kept.
-async fn stream(
-    checkpoint: &mut Checkpoint,
-    moves: &[(usize, Wanted)],
-    device: &mut Device,
-    (kept_buffer, kept): (BufferId, &mut [f32]),
-    progress: &mut dyn FnMut(Progress) -> Result<()>,
-) -> Result<()> {
-    let total_bytes = moves.iter().map(|(ix, _)| checkpoint.tensors[*ix].bytes).sum();
-    let (mut done_bytes, mut in_flight) = (0, 0);
-    progress(Progress { done_bytes, total_bytes })?;
-    for (ix, want) in moves {
-        match &want.place {
-            Place::Words { buffer, at_word, repeat } => {
-                let bytes = checkpoint.read_rows(*ix, 0, rows(&want.shape)).await?;
-                checkpoint.check_finite(*ix, 0, &bytes)?;
-                let mut values = Vec::new();
-                to_f32(checkpoint.tensors[*ix].ty, &bytes, &mut values);
-                let words: Vec<u32> = values.iter().copied().map(f32::to_bits).collect();
-                for copy in 0..*repeat {
-                    if *buffer == kept_buffer {
-                        kept[at_word + copy * values.len()..][..values.len()].copy_from_slice(&values);
-                    }
-                    device.write(*buffer, at_word + copy * words.len(), &words);
-                }
-                done_bytes += bytes.len() as u64;
-            }
-            Place::Rows(segments) => {
-                let row_bytes = (checkpoint.tensors[*ix].bytes as usize / want.shape[0]).max(1);
-                // An even number of rows: packed scales of two pieces never share a word.
-                let rows_per_piece = (PIECE_BYTES / row_bytes).max(2) & !1;
-                for (segment, piece) in segments.iter().flat_map(|segment| pieces(segment, rows_per_piece)) {
-                    let first_row = segment.first_row + piece.start;
-                    let bytes = checkpoint.read_rows(*ix, first_row, piece.len()).await?;
-                    checkpoint.check_finite(*ix, first_row as u64 * want.shape[1] as u64, &bytes)?;
-                    write_rows(&padded(&segment.part, want.shape[1], &bytes), segment, piece.start, device);
-                    done_bytes += bytes.len() as u64;
-                    in_flight += bytes.len() as u64;
-                    if in_flight > FLUSH_BYTES {
-                        device.flush().await?;
-                        in_flight = 0;
-                    }
-                    progress(Progress { done_bytes, total_bytes })?;
-                }
-            }
-        }
-    }
-    device.flush().await?;
-    progress(Progress { done_bytes, total_bytes })
-}
-
-fn rows(shape: &[usize]) -> usize {
-    if shape.len() > 1 { shape[0] } else { 1 }
-}
-
-fn pieces(segment: &Segment, rows_per_piece: usize) -> impl Iterator<Item = (&Segment, std::ops::Range<usize>)> {
-    (0..segment.n_rows).step_by(rows_per_piece).map(move |first| (segment, first..segment.n_rows.min(first + rows_per_piece)))
-}
-
-/// Repacks whole rows for the kernels and writes them behind `first` rows of the segment.
-fn write_rows(bytes: &[u8], segment: &Segment, first: usize, device: &mut Device) {
-    let Segment { part, at_row, .. } = segment;
-    let (mut data, mut scales) = (Vec::new(), Vec::new());
-    repack(part.ty, part.k, bytes, &mut data, &mut scales);
-    let row = at_row + first;
-    device.write(part.data, row * part.ty.row_words(part.k), &data);
-    if let Some(buffer) = part.scales {
-        let halves = part.ty.scale_halves(row, part.k);
-        assert!(halves.is_multiple_of(2), "pieces and parts start at even rows");
-        device.write(buffer, halves / 2, &scales);
-    }
-}
-
-/// Rows of `width` weights filled up with zeros to the part's width: only types without blocks have rows that need it, and zero
-/// bytes are a zero weight in each of them.
-fn padded<'a>(part: &Part, width: usize, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-    if width == part.k {
-        return Cow::Borrowed(bytes);
-    }
-    let row_bytes = part.ty.gguf_row_bytes(part.k);
-    let (held, rest) = (row_bytes / part.k * width, row_bytes / part.k * (part.k - width));
-    Cow::Owned(bytes.chunks_exact(held).flat_map(|row| row.iter().copied().chain(std::iter::repeat_n(0, rest))).collect())
 }
 
 #[cfg(test)]

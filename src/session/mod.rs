@@ -13,11 +13,14 @@ pub mod load;
 mod memory;
 pub mod model;
 pub mod pages;
+mod recover;
 pub mod sampler;
 pub mod score;
 pub mod sequences;
 pub mod snapshot;
 pub mod trace;
+#[cfg(not(target_arch = "wasm32"))]
+mod watch;
 
 pub use crate::model::Gates;
 pub use crate::model::evict::Overflow;
@@ -31,3 +34,5 @@ pub use pages::{KvBytes, Pruning};
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;
+#[cfg(not(target_arch = "wasm32"))]
+pub use watch::Watch;

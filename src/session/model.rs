@@ -3,8 +3,12 @@
 use super::chunk::Chunks;
 use super::device::Device;
 use super::draw::Draws;
+use super::load::weights::Origin;
 use super::pages::{Mark, Sightings};
+use super::recover::{By, Log};
 use super::sampler::SamplerOptions;
+#[cfg(not(target_arch = "wasm32"))]
+use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::graph::{GraphId, Program, Role, Step};
 use crate::kernel::attention::Kv;
@@ -52,6 +56,13 @@ pub struct Model {
     pub(super) draws: Option<Draws>,
     pub(super) turn: u64,
     pub(super) round_trip: Duration,
+    /// How the tokens held were read.
+    pub(super) log: Log,
+    pub(super) recoveries: u64,
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(super) watch: Option<Box<Watch>>,
+    /// What it can be loaded from again when its device is lost; none on the CPU.
+    pub(super) origin: Option<Origin>,
 }
 
 impl Model {
@@ -126,7 +137,7 @@ impl Model {
     /// # Errors
     /// What the device reported meanwhile.
     pub async fn settle(&mut self) -> Result<()> {
-        self.device.flush().await
+        self.lasting(async |model| model.device.flush().await).await
     }
 
     /// Tokens that pages are set aside for.
@@ -181,18 +192,25 @@ impl Model {
     /// are left under way.
     ///
     /// # Errors
-    /// [`Error::ContextFull`], [`Error::Argument`] (no tokens, too many, an id outside the vocabulary), device errors. The
-    /// sequence is as before after an error.
+    /// [`Error::ContextFull`], [`Error::Argument`] (no tokens, too many, an id outside the vocabulary), [`Error::NotFinite`] for a logit
+    /// that is no finite number, device errors. The
+    /// sequence is as before after an error. A device that is lost is opened again, with all that it held; [`Error::DeviceLost`] is told
+    /// where that cannot be, and the next call tries again.
     pub async fn prefill(&mut self, ids: &[u32], want_logits: bool) -> Result<Option<Vec<f32>>> {
+        self.lasting(async |model| model.try_prefill(ids, want_logits).await).await
+    }
+
+    async fn try_prefill(&mut self, ids: &[u32], want_logits: bool) -> Result<Option<Vec<f32>>> {
         self.await_room().await?;
         self.look(ids.len()).await?;
         let since = Instant::now();
-        self.replay(self.graphs.prefill, ids, want_logits)?;
+        self.feed(self.graphs.prefill, ids, want_logits).await?;
         if !want_logits {
             self.queued(ids.len(), since);
         }
         let logits = if want_logits { Some(self.device.read_f32(self.network.logits, self.config.vocab).await?) } else { None };
-        self.hold(ids)?;
+        self.check_logits(logits.as_deref().unwrap_or_default(), self.pages.n_tokens() + ids.len() - 1)?;
+        self.hold(ids, By::Prefill)?;
         Ok(logits)
     }
 
@@ -201,10 +219,15 @@ impl Model {
     /// # Errors
     /// As [`Model::prefill`].
     pub async fn step(&mut self, id: u32) -> Result<Vec<f32>> {
+        self.lasting(async |model| model.try_step(id).await).await
+    }
+
+    async fn try_step(&mut self, id: u32) -> Result<Vec<f32>> {
         self.look(1).await?;
-        self.replay(self.graphs.decode, &[id], true)?;
+        self.feed(self.graphs.decode, &[id], true).await?;
         let logits = self.device.read_f32(self.network.logits, self.config.vocab).await?;
-        self.hold(&[id])?;
+        self.check_logits(&logits, self.pages.n_tokens())?;
+        self.hold(&[id], By::Decode)?;
         Ok(logits)
     }
 
@@ -213,13 +236,18 @@ impl Model {
     /// # Errors
     /// As [`Model::prefill`]; [`Error::Argument`] when the model was loaded without scores.
     pub async fn score(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        self.lasting(async |model| model.try_score(ids).await).await
+    }
+
+    async fn try_score(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let (Some(graph), Some(scores)) = (self.graphs.score, self.network.scores) else {
             return Err(Error::argument("scores", "a model loaded with scores", "one loaded without"));
         };
         self.look(ids.len()).await?;
-        self.replay(graph, ids, true)?;
+        self.feed(graph, ids, true).await?;
         let logits = self.device.read_f32(scores, ids.len() * self.config.vocab).await?;
-        self.hold(ids)?;
+        self.check_logits(&logits, self.pages.n_tokens())?;
+        self.hold(ids, By::Score)?;
         Ok(logits)
     }
 
@@ -228,30 +256,66 @@ impl Model {
         if !self.draws_on_device() {
             return Ok(());
         }
+        self.lasting(async |model| model.try_warm_up().await).await
+    }
+
+    async fn try_warm_up(&mut self) -> Result<()> {
+        self.reset();
         self.step(0).await?;
         if let Device::Gpu(gpu) = &self.device {
             self.round_trip = Self::time_round_trip(gpu, &self.network).await?;
         }
         self.reset();
         // Two batches, of which one is read: the buffers of both are there from now on.
-        let turn = self.draw(&[0], &SamplerOptions::default(), self.context, Some(2))?;
+        let turn = self.draw(&[0], &SamplerOptions::default(), self.context, Some(2)).await?;
         if self.pos() < self.context {
             self.drawn(turn).await?;
         }
-        self.rehearse_looks()?;
+        self.rehearse_looks().await?;
         self.reset();
         self.time_tile().await
     }
 
     /// Counts tokens as held, after their replay.
-    pub(super) fn hold(&mut self, ids: &[u32]) -> Result<()> {
+    pub(super) fn hold(&mut self, ids: &[u32], by: By) -> Result<()> {
         self.history.extend(ids);
-        self.advance(ids.len())
+        self.advance(ids.len(), by)
     }
 
     pub(super) fn replay(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
         let step = self.prepare(ids)?;
         self.device.replay(&self.program, graph, &step, logits)
+    }
+
+    /// Runs a graph, watched if that is asked for.
+    pub(super) async fn run(&mut self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
+            return watch.run(gpu, &self.program, graph, step, logits).await;
+        }
+        self.device.replay(&self.program, graph, step, logits)
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        #[cfg(not(target_arch = "wasm32"))]
+        return self.watch.is_some();
+        #[cfg(target_arch = "wasm32")]
+        false
+    }
+
+    /// Refuses logits that are not finite: `[n, V]`, row by row, after the tokens from `first` on.
+    fn check_logits(&self, logits: &[f32], first: usize) -> Result<()> {
+        let Some(at) = logits.iter().position(|logit| !logit.is_finite()) else { return Ok(()) };
+        let (row, id) = (at / self.config.vocab, at % self.config.vocab);
+        Err(Error::NotFinite {
+            place: format!("logit of token {id} behind {} tokens", first + row + 1),
+            got: logits[at].to_string(),
+        })
+    }
+
+    async fn feed(&mut self, graph: GraphId, ids: &[u32], logits: bool) -> Result<()> {
+        let step = self.prepare(ids)?;
+        self.run(graph, &step, logits).await
     }
 
     /// Checks ids, gives them pages and writes them where a replay reads them: the step of that.

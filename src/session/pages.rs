@@ -6,6 +6,7 @@
 use super::Device;
 use super::Model;
 use super::draw::Draws;
+use super::recover::{By, Log};
 use crate::error::{Error, Result};
 use crate::gpu::PendingRead;
 use crate::kernel::attention::{Kv, PAGE};
@@ -71,6 +72,10 @@ impl Model {
     /// # Errors
     /// What the device reports.
     pub async fn live_pages(&mut self) -> Result<usize> {
+        self.lasting(async |model| model.try_live_pages().await).await
+    }
+
+    async fn try_live_pages(&mut self) -> Result<usize> {
         let n = self.pages.n_tokens();
         if !self.pages.evicts() || n == 0 {
             return Ok(self.pages.live_and_freed()[0]);
@@ -99,6 +104,7 @@ impl Model {
         self.sightings.n_pages = n_tokens / PAGE;
         self.marks.clear();
         self.history.clear();
+        self.log = Log::default();
         self.sequence += 1;
     }
 
@@ -149,8 +155,9 @@ impl Model {
     }
 
     /// Counts `n` tokens as held, and once a page of tokens asks which pages are live.
-    pub(super) fn advance(&mut self, n: usize) -> Result<()> {
+    pub(super) fn advance(&mut self, n: usize, by: By) -> Result<()> {
         self.pages.advance(n);
+        self.log.add(by, n);
         let n_tokens = self.pages.n_tokens();
         if !self.pages.evicts() || n_tokens / PAGE <= self.sightings.n_pages {
             return Ok(());
@@ -159,14 +166,14 @@ impl Model {
         let (at, words) = self.pages.live_at();
         let table = self.network.page_table();
         match &self.device {
-            Device::Gpu(gpu) => self.sightings.under_way.push_back((n_tokens, gpu.start_read(table, at, words)?)),
+            Device::Gpu(gpu) => self.sightings.under_way.push_back((n_tokens, gpu.begin_read(table, at, words))),
             Device::Cpu(cpu) => self.pages.saw(n_tokens, cpu.read(table)[at..at + words].to_vec()),
         }
         Ok(())
     }
 
     /// Asks for as many copies as may be under way at once, so that their buffers are there from now on.
-    pub(super) fn rehearse_looks(&self) -> Result<()> {
+    pub(super) async fn rehearse_looks(&self) -> Result<()> {
         let Device::Gpu(gpu) = &self.device else { return Ok(()) };
         if !self.pages.evicts() {
             return Ok(());
@@ -175,7 +182,9 @@ impl Model {
         // One more than fall due later, and one for the buffer that the batch which was read has left.
         let most = Self::look_delay(self.max_chunk()).div_ceil(PAGE) + 2;
         let reads = (0..most).map(|_| gpu.start_read(self.network.page_table(), at, words)).collect::<Result<Vec<_>>>()?;
-        reads.into_iter().for_each(|read| gpu.abandon_read(read));
+        for read in reads {
+            gpu.finish_read(read).await?;
+        }
         Ok(())
     }
 
@@ -207,6 +216,7 @@ impl Model {
         }
         self.marks.retain(|mark| mark.position <= n_tokens);
         self.history.truncate(n_tokens);
+        self.log.shorten(n_tokens);
     }
 
     /// Keeps what is needed to come back to this position, which it gives: until [`Model::release`], a reset, or a way back beyond
@@ -215,6 +225,10 @@ impl Model {
     /// # Errors
     /// What the device reports.
     pub async fn mark(&mut self) -> Result<usize> {
+        self.lasting(async |model| model.try_mark().await).await
+    }
+
+    pub(super) async fn try_mark(&mut self) -> Result<usize> {
         self.end_draws();
         let position = self.pages.n_tokens();
         // Windows take turns in their pages, whatever is marked: there the way back is by the ids.

@@ -18,6 +18,7 @@
 //! touched.
 
 use super::generate::check_ids;
+use super::recover::Log;
 use super::{Device, Model};
 use crate::error::{Error, Result};
 use crate::format::Checkpoint;
@@ -132,6 +133,10 @@ impl Model {
     /// # Errors
     /// [`Error::Argument`] for an id outside the vocabulary, [`Error::OutOfMemory`], and what the device reports.
     pub async fn save(&mut self, pending: &[u32]) -> Result<Vec<u8>> {
+        self.lasting(async |model| model.try_save(pending).await).await
+    }
+
+    async fn try_save(&mut self, pending: &[u32]) -> Result<Vec<u8>> {
         check_ids("pending", pending, self.config.vocab)?;
         self.end_draws();
         let n_tokens = self.pages.n_tokens();
@@ -163,6 +168,14 @@ impl Model {
     /// [`Error::Format`] for bytes that are damaged, of another version, or of a model or cache other than this; [`Error::ContextFull`] and
     /// [`Error::PagesFull`] where it has no room. The model is as before then. What the device reports: then it is empty.
     pub async fn restore(&mut self, bytes: &[u8]) -> Result<Vec<u32>> {
+        let pending = self.lasting(async |model| model.try_restore(bytes).await).await?;
+        if self.origin.is_some() {
+            self.log = Log::of_bytes(bytes.into(), self.pages.n_tokens());
+        }
+        Ok(pending)
+    }
+
+    pub(super) async fn try_restore(&mut self, bytes: &[u8]) -> Result<Vec<u32>> {
         let Checked { layout, n_tokens, mut ids, live, bytes } = self.check(bytes)?;
         let pending = ids.split_off(n_tokens);
         self.end_draws();

@@ -27,6 +27,10 @@ impl Model {
     /// # Errors
     /// As [`Model::prefill`]; [`Error::Argument`] on the CPU and on a device without timestamps.
     pub async fn trace(&mut self, ids: &[u32]) -> Result<Vec<Traced>> {
+        self.lasting(async |model| model.try_trace(ids).await).await
+    }
+
+    async fn try_trace(&mut self, ids: &[u32]) -> Result<Vec<Traced>> {
         let (graph, traced) = match ids {
             [_] => (self.graphs.decode, self.graphs.decode_and_draw),
             _ => (self.graphs.prefill, self.graphs.prefill),

@@ -78,7 +78,7 @@ impl EngineLayer {
 
     /// Loads a layer's GGUF file, `length` bytes if that is known, named `name` in errors.
     pub async fn read(read: Read, length: Option<f64>, name: String, options: JsLayerOptions) -> Result<EngineLayer, JsValue> {
-        let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
+        let source = Box::new(JsSource { read, reopen: None, name, len: length.map(|bytes| bytes as u64) });
         let load = async { on_device(&layer_gguf::read(source).await?, &options).await };
         load.await.map_err(|error| to_js(&as_written(error)))
     }

@@ -32,7 +32,7 @@ pub async fn plan_model(
 ) -> Result<EnginePlan, JsValue> {
     let planned = async {
         let options = options.read()?;
-        let source = Box::new(JsSource { read, name, len: length.map(|bytes| bytes as u64) });
+        let source = Box::new(JsSource { read, reopen: None, name, len: length.map(|bytes| bytes as u64) });
         plan(&format::read(source).await?, &options, hardware)
     };
     let plan = planned.await.map_err(|error| to_js(&error))?;

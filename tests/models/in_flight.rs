@@ -31,7 +31,7 @@ fn warm(seed: u64) -> SamplerOptions {
 /// `n` drawn ids behind a prompt.
 fn drawn(model: &mut Model, prompt: &[u32], options: &SamplerOptions, n: usize, in_flight: Option<usize>) -> Vec<u32> {
     model.reset();
-    let turn = model.draw(prompt, options, prompt.len() + n, in_flight).unwrap();
+    let turn = block_on(model.draw(prompt, options, prompt.len() + n, in_flight)).unwrap();
     let ids = (0..n).map(|_| block_on(model.drawn(turn)).unwrap().0).collect();
     assert!(block_on(model.drawn(turn)).is_err(), "no more than was asked for");
     ids
@@ -87,7 +87,7 @@ fn after_a_late_stop_the_model_stands_where_it_would_have_stood() {
         for (in_flight, stop) in [(8, 1), (8, 8), (8, 9), (16, 1), (16, 17), (16, 100), (3, 31)] {
             ahead.reset();
             alone.reset();
-            let turn = ahead.draw(&prompt, &warm(3), 512, Some(in_flight)).unwrap();
+            let turn = block_on(ahead.draw(&prompt, &warm(3), 512, Some(in_flight))).unwrap();
             let ids: Vec<u32> = (0..stop).map(|_| block_on(ahead.drawn(turn)).unwrap().0).collect();
             block_on(alone.prefill(&prompt, false)).unwrap();
             ids[..stop - 1].iter().for_each(|id| drop(block_on(alone.step(*id)).unwrap()));
@@ -116,7 +116,7 @@ fn between_two_tokens_nothing_is_created_and_reads_are_one_a_batch() {
     for in_flight in [1, 4, 8, 16] {
         model.reset();
         let before = counters(&model);
-        let turn = model.draw(&[1, 2, 3], &warm(1), 3 + 160, Some(in_flight)).unwrap();
+        let turn = block_on(model.draw(&[1, 2, 3], &warm(1), 3 + 160, Some(in_flight))).unwrap();
         let prefill = counters(&model);
         for _ in 0..160 {
             block_on(model.drawn(turn)).unwrap();
@@ -246,7 +246,7 @@ fn what_cannot_be_is_refused() {
         assert!(matches!(options.check(), Err(Error::Argument { option, .. }) if option == "in-flight"));
     }
     let mut model = golden("fox_pro", DeviceChoice::Cpu);
-    let refused = model.draw(&[1], &SamplerOptions::default(), 10, Some(1)).unwrap_err();
+    let refused = block_on(model.draw(&[1], &SamplerOptions::default(), 10, Some(1))).unwrap_err();
     assert!(matches!(&refused, Error::Argument { option, .. } if option == "device"), "{refused}");
     assert_eq!(model.pos(), 0);
 }

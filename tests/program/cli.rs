@@ -1,7 +1,8 @@
-//! The built binary: what it prints, and how it ends for every kind of bad input. On the CPU device, so that no adapter is needed.
+//! The built binary: what it prints, and how it ends for every kind of bad input. On the CPU device, so that no adapter is needed, but for what only a GPU does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crate::common::command::{assert_fails, folder, kitfox, stdout_of, text};
+use crate::common;
+use crate::common::command::{assert_fails, folder, kitfox, stdout_of, succeeds, text};
 use crate::common::tiny::{Tiny, VOCAB};
 use crate::common::tokenizers;
 use serde_json::{Value, json};
@@ -423,6 +424,21 @@ fn devices_and_check_run_here() {
     assert!(stdout_of(&["devices"]).contains("cpu"));
     assert!(stdout_of(&["check", "--device", "cpu"]).contains("agree"));
     assert_fails(2, &["device", "twin"], &["check", "--device", "twin"]);
+}
+
+#[test]
+fn a_run_is_checked_dispatch_by_dispatch_where_there_is_a_gpu() {
+    let folder = folder("cli", "checked");
+    let (model, out) = (model(&folder, true), text(&folder.join("logits.safetensors")));
+    let generate = ["generate", "-m", &model, "-p", "hello", "-n", "3", "--temp", "0", "--check", "--device"];
+    let logits = ["logits", "-m", &model, "--ids", "1,2,3", "-o", &out, "--check", "--device"];
+    for arguments in [&generate[..], &logits] {
+        assert_fails(1, &["check", "GPU"], &[arguments, &["cpu"]].concat());
+        if common::gpu_expected() {
+            let (_, said) = succeeds(&[arguments, &["gpu", "--baseline"]].concat());
+            assert!(said.contains("dispatches agree with their twins") && said.contains("check: the worst: "), "{said}");
+        }
+    }
 }
 
 #[test]

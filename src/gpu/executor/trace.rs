@@ -3,6 +3,7 @@
 
 use super::{Executor, STAGING, Task};
 use crate::error::{Error, Result};
+use crate::gpu::inject::Point;
 use crate::gpu::{nudge, oneshot};
 use crate::graph::{GraphId, Step};
 
@@ -41,6 +42,7 @@ impl Executor {
         let buffer = |usage| device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false });
         let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
         let staging = buffer(STAGING);
+        self.gpu.pass(Point::Submit);
         self.write_steps(std::slice::from_ref(step));
         let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());

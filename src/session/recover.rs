@@ -1,0 +1,285 @@
+//! What happens when the device is lost: it is opened again, the weights are read again from where they came from, and the tokens of the
+//! sequence once more, so that the call goes on as if nothing had been.
+//!
+//! The continuation is the same because everything is done in the same way again: the same adapter with the same kernels, the tokens in
+//! the replays in which they came (a chunk of a prompt rounds otherwise than its tokens one by one), a sequence that came as bytes from
+//! those bytes. Drawing has no state but the position. What the device had drawn last is drawn once more, and compared.
+//!
+//! Reading anew where pages die finds the same pages dead, as that depends on the tokens alone. With `--overflow slide` *and* pruning other pages may
+//! be the next to slide, as after [`Model::restore`].
+//!
+//! On the CPU nothing is lost, and nothing is kept for it. A source of bytes stays in memory, as it was the caller's to choose.
+
+use super::device::{Device, DeviceChoice, Opened};
+use super::draw::Draws;
+use super::load::weights::Origin;
+use super::model::Model;
+use super::pages::{Mark, Sightings};
+use crate::error::{Error, Result};
+use crate::gpu;
+use crate::graph::Step;
+use crate::model::Pages;
+use std::rc::Rc;
+
+/// Times that a call, or a load, tries to come back.
+pub(super) const TRIES: usize = 2;
+
+/// Replays between two waits, so that they do not pile up.
+const REPLAYS: usize = 32;
+
+/// The graph by which tokens were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Prefill,
+    Score,
+    Decode,
+}
+
+/// How the tokens held were read: where that began, and the replays since, equal ones counted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    /// A saved sequence, and its tokens.
+    base: Option<(Rc<[u8]>, usize)>,
+    /// By which graph, tokens of a replay, and how many such replays.
+    replays: Vec<(By, usize, usize)>,
+}
+
+impl Log {
+    /// A sequence of `n_tokens` that came as bytes.
+    pub fn of_bytes(bytes: Rc<[u8]>, n_tokens: usize) -> Self {
+        Self { base: Some((bytes, n_tokens)), replays: Vec::new() }
+    }
+
+    /// One more replay.
+    pub fn add(&mut self, by: By, n: usize) {
+        match self.replays.last_mut() {
+            Some((last, of, times)) if (*last, *of) == (by, n) => *times += 1,
+            _ => self.replays.push((by, n, 1)),
+        }
+    }
+
+    /// The sequence has `n_tokens` again, as it had between two replays.
+    pub fn shorten(&mut self, n_tokens: usize) {
+        let mut surplus = self.n_tokens().saturating_sub(n_tokens);
+        while let (Some((_, n, times)), true) = (self.replays.last_mut(), surplus > 0) {
+            surplus = surplus.saturating_sub(*n);
+            *times -= 1;
+            if *times == 0 {
+                self.replays.pop();
+            }
+        }
+        if surplus > 0 {
+            self.base = None;
+        }
+    }
+
+    /// Tokens in all.
+    fn n_tokens(&self) -> usize {
+        let began = self.base.as_ref().map_or(0, |(_, n)| *n);
+        began + self.replays.iter().map(|(_, n, times)| n * times).sum::<usize>()
+    }
+
+    /// Replay by replay.
+    fn replays(&self) -> impl Iterator<Item = (By, usize)> {
+        self.replays.iter().flat_map(|(by, n, times)| std::iter::repeat_n((*by, *n), *times))
+    }
+}
+
+/// A sequence as the host knows it.
+struct Held {
+    pages: Pages,
+    history: Vec<u32>,
+    log: Log,
+    marks: Vec<Mark>,
+    draws: Option<Draws>,
+    sequence: u64,
+}
+
+impl Model {
+    /// How often the device was lost and everything brought back since the load.
+    pub fn recoveries(&self) -> u64 {
+        self.recoveries
+    }
+
+    /// Does some work with the model, and once more when the device was lost meanwhile and is back. The work must leave the sequence as it
+    /// was when it fails. Every call of the model passes here.
+    pub(super) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T>) -> Result<T> {
+        let mut outcome = work(self).await;
+        for _ in 0..TRIES {
+            let Err(Error::DeviceLost(why)) = outcome else { return outcome };
+            outcome = match self.recover(why).await {
+                Ok(()) => work(self).await,
+                Err(error) => Err(error),
+            };
+        }
+        outcome
+    }
+
+    /// Brings device, weights and sequence back.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] where that cannot be, what the source reports, and what the new device does. The sequence is known as before
+    /// then, and the device counts as lost.
+    async fn recover(&mut self, why: String) -> Result<()> {
+        let Some(mut origin) = self.origin.take() else { return Err(Error::DeviceLost(why)) };
+        let device = self.device_again(&mut origin, &why).await;
+        self.origin = Some(origin);
+        // What was under way is of the old device.
+        (self.sightings, self.device) = (Sightings::default(), device?);
+        self.chunks.forget();
+        let draws = self.draws.take().map(Draws::interrupted);
+        let n_tokens = draws.as_ref().map_or(self.pages.n_tokens(), Draws::pos);
+        let held = Held {
+            pages: self.pages.clone(),
+            history: self.history.clone(),
+            log: self.log.clone(),
+            marks: std::mem::take(&mut self.marks),
+            draws,
+            sequence: self.sequence,
+        };
+        let again = self.read_again(&held, n_tokens).await;
+        self.sequence = held.sequence;
+        if let Err(error) = again {
+            // The next call finds it lost, and tries again.
+            if let Device::Gpu(gpu) = &self.device {
+                gpu.gpu().destroy();
+            }
+            let Held { pages, history, log, marks, draws, .. } = held;
+            (self.pages, self.history, self.log, self.marks, self.draws) = (pages, history, log, marks, draws);
+            self.sightings = Sightings::default();
+            return Err(error);
+        }
+        (self.history, self.draws) = (held.history, held.draws);
+        self.recoveries += 1;
+        if let Device::Gpu(gpu) = &self.device {
+            gpu.gpu().note(format!("the device was lost and opened again, {} times so far ({why})", self.recoveries));
+        }
+        Ok(())
+    }
+
+    /// The same device with the same program and weights.
+    async fn device_again(&self, origin: &mut Origin, why: &str) -> Result<Device> {
+        let Device::Gpu(old) = &self.device else { return Err(Error::DeviceLost(why.to_owned())) };
+        let (known, program) = (old.gpu(), old.program());
+        let other = |what: String| Error::DeviceLost(format!("{why}; it cannot be had again: {what}"));
+        let gpu = match Opened::open(origin.options.device, origin.options.baseline).await {
+            Ok(Opened::Gpu(gpu)) => gpu,
+            Ok(Opened::Cpu { note, .. }) => return Err(other(note.unwrap_or_default())),
+            Err(Error::NoGpu(reason)) => return Err(other(reason)),
+            Err(error) => return Err(error),
+        };
+        if gpu.info() != known.info() || gpu.features() != known.features() {
+            return Err(other(format!("there is {} now", gpu.info().name)));
+        }
+        known.notes().into_iter().for_each(|note| gpu.note(note));
+        let mut device = Device::Gpu(Box::new(gpu::Executor::new(gpu, program).await?));
+        if let Err(error) = origin.reopen().await {
+            return Err(other(error.to_string()));
+        }
+        let filled = origin.fill(&self.network, &self.program, &self.config, &mut device, &mut |_| Ok(())).await?;
+        if filled.fingerprint != self.fingerprint {
+            let expected = format!("the model that was loaded, {:#018x}", self.fingerprint);
+            return Err(Error::format(
+                &self.file,
+                "weights, read again after the device was lost",
+                expected,
+                format!("{:#018x}", filled.fingerprint),
+            ));
+        }
+        Ok(device)
+    }
+
+    /// Reads the first `n_tokens` of a sequence as they were read, with its marks, and draws again what was drawn last.
+    async fn read_again(&mut self, held: &Held, n_tokens: usize) -> Result<()> {
+        let Held { history, marks, .. } = held;
+        let mut log = held.log.clone();
+        log.shorten(n_tokens);
+        self.pages.reset();
+        self.history.clear();
+        self.log = Log::default();
+        if let Some((bytes, _)) = &log.base {
+            self.try_restore(bytes).await?;
+            self.log = Log::of_bytes(Rc::clone(bytes), self.pages.n_tokens());
+        }
+        let logits = held.draws.is_some();
+        for (ix, (by, n)) in log.replays().enumerate() {
+            let position = self.pages.n_tokens();
+            if marks.iter().any(|mark| mark.position == position) {
+                self.try_mark().await?;
+            }
+            self.look(n).await?;
+            let graph = match by {
+                By::Prefill => self.graphs.prefill,
+                By::Score => self.graphs.score.unwrap_or(self.graphs.prefill),
+                By::Decode => self.graphs.decode,
+            };
+            self.replay(graph, &history[position..position + n], logits && position + n == n_tokens)?;
+            self.hold(&history[position..position + n], by)?;
+            if ix % REPLAYS == REPLAYS - 1 {
+                self.device.flush().await?;
+            }
+        }
+        if marks.iter().any(|mark| mark.position == n_tokens) {
+            self.try_mark().await?;
+        }
+        if let Some(draws) = &held.draws {
+            self.draw_again(draws, history).await?;
+        }
+        self.device.flush().await
+    }
+
+    /// The state in which the next token is to be drawn.
+    async fn draw_again(&mut self, draws: &Draws, history: &[u32]) -> Result<()> {
+        self.device.write(self.network.draw.options, 0, &draws.options_words());
+        let Some(position) = draws.last_drawn() else { return Ok(()) };
+        let step = Step { pos: position as u32 - 1, n_tokens: 1, ..Step::default() };
+        self.device.replay(&self.program, self.graphs.draw, &step, true)?;
+        let drawn = self.device.read_words(self.network.ids, position, 1).await?;
+        if drawn == history[position..=position] {
+            return Ok(());
+        }
+        let place = "drawing a token again after the device was lost".to_owned();
+        Err(Error::Gpu { place, message: format!("expected id {}, got {}", history[position], drawn[0]) })
+    }
+}
+
+/// The device of a load that was lost under way, opened again.
+pub(super) async fn opened_again(choice: DeviceChoice, baseline: bool, hardware: bool, why: &str) -> Result<Opened> {
+    let opened = Opened::open(choice, baseline).await?;
+    if opened.is_hardware() == hardware {
+        Ok(opened)
+    } else {
+        Err(Error::DeviceLost(format!("{why}; there is {} now", opened.name())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_cut_between_replays_and_within_runs_of_equal_ones() {
+        let mut log = Log::default();
+        for (by, n) in [(By::Prefill, 64), (By::Prefill, 64), (By::Prefill, 9), (By::Decode, 1), (By::Decode, 1), (By::Decode, 1)]
+        {
+            log.add(by, n);
+        }
+        assert_eq!((log.n_tokens(), log.replays.len()), (140, 3));
+        log.shorten(138);
+        assert_eq!(log.replays.last(), Some(&(By::Decode, 1, 1)));
+        log.shorten(64);
+        assert_eq!(log.replays().collect::<Vec<_>>(), [(By::Prefill, 64)]);
+        log.shorten(0);
+        assert_eq!(log.replays().count(), 0);
+    }
+
+    #[test]
+    fn what_came_as_bytes_is_kept_until_the_sequence_is_shorter() {
+        let mut log = Log::of_bytes(Rc::from([7].as_slice()), 5);
+        log.add(By::Decode, 1);
+        log.shorten(5);
+        assert!(log.base.is_some() && log.n_tokens() == 5);
+        log.shorten(0);
+        assert!(log.base.is_none() && log.n_tokens() == 0);
+    }
+}
