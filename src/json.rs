@@ -19,7 +19,7 @@ const LEAST_BYTES: usize = 16;
 
 /// Bytes that the values of a text of `n` bytes may take: a dense vocabulary of 256,000 tokens and their merges does with it.
 pub fn most_bytes(n: usize) -> usize {
-    n.saturating_mul(8).saturating_add(32 << 20)
+    n.saturating_mul(16).saturating_add(32 << 20)
 }
 
 /// A JSON value; in none of its objects is a key listed twice.
