@@ -136,9 +136,13 @@ async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
   if (!wanted()) return;
   place.focus();
   await timeline.set(gates, wanted);
+  const turns = new Turns();
+  await turns.next();
   if (!wanted()) return;
   timeline.show(gates, sight);
   timeline.look(at);
+  await turns.next();
+  if (!wanted()) return;
   await fillMap(gates, wanted);
 }
 

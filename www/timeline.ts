@@ -89,7 +89,8 @@ export class Timeline {
     const rows = layer === undefined ? this.#live : this.#live.slice(layer, layer + 1);
     const heads = rows.flatMap((row) => (head === undefined ? row : row.slice(Math.floor(head / group), Math.floor(head / group) + 1)));
     this.#columns = heads.length;
-    this.#sums = Uint32Array.from({ length: n }, (_, t) => heads.reduce((sum, one) => sum + (one[t] ?? 0), 0));
+    this.#sums = new Uint32Array(n);
+    for (const one of heads) for (let t = 0; t < n; t += 1) this.#sums[t] = (this.#sums[t] ?? 0) + (one[t] ?? 0);
     const most = Math.max(this.#whole(n - 1), 1);
     this.#filled.setAttribute('d', steps(n, most, (t) => this.#whole(t)));
     this.#alive.setAttribute('d', steps(n, most, (t) => this.#sums[t] ?? 0));

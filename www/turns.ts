@@ -8,7 +8,11 @@ export class Turns {
 
   /** Lets others have the thread, if this work had it for long. */
   async pause(): Promise<void> {
-    if (performance.now() - this.#began < MOST_MS) return;
+    if (performance.now() - this.#began >= MOST_MS) await this.next();
+  }
+
+  /** Lets others have the thread in any case. */
+  async next(): Promise<void> {
     await new Promise((go) => setTimeout(go));
     this.#began = performance.now();
   }
