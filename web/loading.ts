@@ -59,7 +59,7 @@ export interface TransferOptions {
   persist?: boolean;
   /**
    * The file's manifest (`kitfox manifest FILE`), by which each piece is checked: itself, its URL, or `true` for the file's URL with
-   * `.manifest.json` behind its path.
+   * `.manifest.json` behind its path. A complete copy is held against it once, and used `unchecked` where it cannot be had.
    */
   manifest?: true | string | URL | Manifest;
   /** Attempts after the first when a connection breaks or a server is busy, without a byte in between. Default 4. */
