@@ -140,6 +140,11 @@ export class Connection<I> {
     if (this.#lost === undefined) this.call(request, { message: () => undefined, lost: () => undefined });
   }
 
+  /** Whether a call has others in front of it. */
+  waits(call: number): boolean {
+    return [...this.#listeners.keys()].some((other) => other < call);
+  }
+
   /** Ends a call, if it still runs; nothing more is heard of it. Its session keeps the first `taken` tokens of its answer. */
   close(call: number, taken?: number): void {
     const runs = this.#listeners.delete(call);

@@ -55,7 +55,10 @@ export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
     return this.#pieces.next();
   }
 
-  /** Ends the answer, at once: called by a `for await` that is left early. A `next()` that still waits is done then, too. */
+  /**
+   * Ends the answer: called by a `for await` that is left early. Each `next()` from before gets its piece first, unless it waits for other
+   * calls or for more of the prompt: then it is done, too.
+   */
   async return(): Promise<IteratorResult<Piece, Summary>> {
     this.#leaving.now();
     return this.#pieces.return(undefined as never);
@@ -87,7 +90,7 @@ async function* run(
     message: (message) => inbox.put(message),
     lost: (error) => inbox.fail(error),
   });
-  leaving.now = () => inbox.leave();
+  leaving.now = () => inbox.leave(connection.waits(call));
   const stop = (): void => inbox.fail(aborted(signal));
   signal?.addEventListener('abort', stop);
   let taken = 0;
@@ -133,7 +136,10 @@ class Inbox {
   /** Whether the end was taken. */
   over = false;
   readonly #waiting: Delivered[] = [];
-  #left = false;
+  /** Nothing is taken any more, or will not be while the prompt is read. */
+  #left: 'not' | 'unless-soon' | 'now' = 'not';
+  /** More of the prompt is to be read. */
+  #reading = false;
   #wake: (() => void) | undefined;
   readonly #meter: Meter;
   readonly #onPrefill: GenerateOptions['onPrefill'];
@@ -158,13 +164,15 @@ class Inbox {
     this.#wake?.();
   }
 
-  /** Nothing more is taken. */
-  leave(): void {
-    this.#left = true;
+  /** Nothing more is taken: from now on if that would take long. */
+  leave(waits: boolean): void {
+    this.#left = waits || this.#reading ? 'now' : 'unless-soon';
     this.#wake?.();
   }
 
   #prefill(done: number, total: number): void {
+    this.#reading = done < total;
+    if (this.#left === 'unless-soon') this.leave(false);
     try {
       this.#onPrefill?.({ done, total });
     } catch (thrown) {
@@ -176,7 +184,7 @@ class Inbox {
   async take(): Promise<Delivered | undefined> {
     for (;;) {
       if (this.error !== undefined) throw this.error;
-      if (this.#left) return undefined;
+      if (this.#left === 'now') return undefined;
       const message = this.#waiting.shift();
       if (message !== undefined) {
         this.over = message.type === 'done';

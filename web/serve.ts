@@ -67,9 +67,10 @@ export function serve(port: Port, host: Host): void {
   const cuts: (() => void)[] = [];
   /** Ends what waits for the engine. */
   let fail: ((thrown: unknown) => void) | undefined;
+  let crash: unknown;
 
   host.crash.catch((thrown: unknown) => {
-    dead = true;
+    [dead, crash] = [true, thrown];
     fail?.(thrown);
     say({ type: 'crashed', error: toWire(thrown) });
   });
@@ -103,7 +104,8 @@ export function serve(port: Port, host: Host): void {
   function unlessCrashed<T>(work: () => Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       fail = reject;
-      work().then(resolve, reject);
+      if (dead) reject(crash);
+      else work().then(resolve, reject);
     }).finally(() => (fail = undefined));
   }
 
@@ -144,7 +146,7 @@ export function serve(port: Port, host: Host): void {
   function failed(queued: Queued | undefined, thrown: unknown): void {
     const error = toWire(thrown);
     // A trap of the engine that its panic hook did not see (out of memory, say) leaves it in an unknown state all the same.
-    if (error.code === 'crashed') dead = true;
+    if (error.code === 'crashed') [dead, crash] = [true, thrown];
     if (dead) say({ type: 'crashed', error });
     else if (queued?.aborted === false) say({ type: 'error', call: queued.call.call, error });
   }

@@ -31,3 +31,37 @@ test('a step leaves nothing behind at what tells of a panic', async () => {
   assert.equal((await value).value, 4950);
   assert.equal(reactions, before);
 });
+
+test('a panic between two steps ends the call: the engine is not called again', async () => {
+  let panic;
+  const crash = new Promise((_, reject) => (panic = reject));
+  let steps = 0;
+  let ended;
+  const end = new Promise((resolve) => (ended = resolve));
+  const answer = async (call, { step }) => {
+    try {
+      for (;;) {
+        await step(async () => (steps += 1));
+        if (steps === 2) panic(Object.assign(new Error('index out of bounds'), { code: 'crashed' }));
+        if (steps > 9) throw new Error('it was called again');
+      }
+    } catch (thrown) {
+      ended(thrown);
+      throw thrown;
+    }
+  };
+  const said = [];
+  let heard;
+  const ready = new Promise((resolve) => (heard = resolve));
+  const port = { onmessage: null, postMessage: (message) => (said.push(message.type), message.type === 'ready' && heard()) };
+  serve(port, { load: async () => ({ info: () => ({}), answer }), crash });
+  port.onmessage({ data: { type: 'load' } });
+  await ready;
+  port.onmessage({ data: { type: 'any', call: 1 } });
+  port.onmessage({ data: { type: 'any', call: 2 } });
+  assert.equal((await end).message, 'index out of bounds');
+  assert.equal(steps, 2);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(said.filter((type) => type !== 'crashed'), ['ready', 'started'], 'nor does the next call begin');
+  assert.ok(said.includes('crashed'));
+});
