@@ -208,7 +208,7 @@ fn generate(
     }
     let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
     report(&generation, model, &times, seed, kv);
-    source::say_watched(model);
+    source::say_end(model);
     if !json {
         return Ok(());
     }

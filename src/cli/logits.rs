@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Done {
     }
     source::say_note(&model);
     new.write(|out, name| write(&mut model, &ids, arguments.decode, out, name))?;
-    source::say_watched(&model);
+    source::say_end(&model);
     print_line(&format!(
         "{}: logits [{}, {}], device {}",
         arguments.output.display(),

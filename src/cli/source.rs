@@ -56,8 +56,14 @@ pub fn say_note(model: &Model) {
     }
 }
 
-/// Says what `--check` found, if it was asked for.
-pub fn say_watched(model: &Model) {
+/// Says what came up in a run: that the device was lost, and what `--check` found.
+pub fn say_end(model: &Model) {
+    if model.recoveries() > 0 {
+        say(&format!(
+            "note: the GPU was lost and opened again ({} times); the text is as it would have been",
+            model.recoveries()
+        ));
+    }
     let Some(watch) = model.watched() else { return };
     say(&format!("check: {} dispatches agree with their twins", watch.dispatches()));
     if let Some((place, deviation)) = watch.worst() {

@@ -160,10 +160,12 @@ impl Engine {
 
     /// Compares a kernel, by its number, with its twin: on the GPU that the model runs on, else the CPU's fast code of it.
     #[wasm_bindgen(js_name = checkKernel)]
-    pub async fn check_kernel(&self, ix: usize) -> Result<CheckedKernel, JsValue> {
+    pub async fn check_kernel(&mut self, ix: usize) -> Result<CheckedKernel, JsValue> {
         let Some(kernel) = KERNELS.get(ix) else {
             return Err(to_js(&Error::argument("kernel", format!("a number below {}", KERNELS.len()), ix)));
         };
+        // A device that was lost before is back then.
+        self.model.settle().await.map_err(|error| to_js(&error))?;
         let checked = match self.model.device() {
             Device::Gpu(executor) => check_kernel(executor.gpu(), kernel, &mut |_| ()).await.map_err(|error| to_js(&error))?,
             Device::Cpu(_) => check_kernel_on_cpu(kernel),
