@@ -187,7 +187,10 @@ export async function list(): Promise<CachedFile[]> {
  * until the removal begins.
  */
 export async function evict(url: string, signal?: AbortSignal): Promise<boolean> {
-  const key = await unlessAborted(signal, () => keyOf(url));
+  const key = await keyOf(url);
+  const stores = async (): Promise<unknown> => Promise.all([DiskStore, ResponseStore].map((kind) => kind.at(key).catch(() => undefined)));
+  // A browser that does not answer is left here, where nothing is removed yet.
+  await unlessAborted(signal, stores);
   const release = await lock(`kitfox ${key}`, signal);
   try {
     let found = false;
@@ -206,7 +209,7 @@ export async function evict(url: string, signal?: AbortSignal): Promise<boolean>
 /** Waits for a lock of the origin and gives what lets go of it. Where there are no locks it is had at once. The signal ends the wait. */
 export async function lock(name: string, signal?: AbortSignal): Promise<() => void> {
   if (signal?.aborted === true) throw aborted(signal);
-  const { locks } = navigator;
+  const locks = globalThis.navigator?.locks;
   if (locks === undefined) return () => undefined;
   let release = (): void => undefined;
   const held = new Promise<void>((resolve) => (release = resolve));
@@ -223,7 +226,7 @@ export async function lock(name: string, signal?: AbortSignal): Promise<() => vo
 
 /** Why `bytes` more will not fit, if that is known. */
 export async function noRoom(bytes: number): Promise<string | undefined> {
-  const { quota, usage } = (await navigator.storage?.estimate?.().catch(() => undefined)) ?? {};
+  const { quota, usage } = (await globalThis.navigator?.storage?.estimate?.().catch(() => undefined)) ?? {};
   if (quota === undefined || usage === undefined || quota - usage >= bytes) return undefined;
   return `the browser's quota: ${bytes} bytes are needed, ${Math.max(quota - usage, 0)} are available`;
 }

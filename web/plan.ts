@@ -76,13 +76,13 @@ export async function probe(): Promise<Probe> {
     found.reason ??= reason(thrown);
   }
   try {
-    found.storage.privateFiles = (await navigator.storage?.getDirectory?.()) !== undefined;
+    found.storage.privateFiles = (await globalThis.navigator?.storage?.getDirectory?.()) !== undefined;
   } catch {
     // There, and refused: in a private window, for example.
   }
   try {
     found.storage.cacheApi = (await globalThis.caches?.has('kitfox')) !== undefined;
-    const { quota, usage } = (await navigator.storage?.estimate?.()) ?? {};
+    const { quota, usage } = (await globalThis.navigator?.storage?.estimate?.()) ?? {};
     if (quota !== undefined && usage !== undefined) found.storage.bytesLeft = Math.max(quota - usage, 0);
   } catch {
     // The same.

@@ -143,7 +143,7 @@ export class DiskStore implements Store {
 }
 
 async function models(): Promise<FileSystemDirectoryHandle> {
-  const root = await navigator.storage?.getDirectory?.();
+  const root = await globalThis.navigator?.storage?.getDirectory?.();
   if (root === undefined) throw new Error('this browser has no private file system');
   return root.getDirectoryHandle(FOLDER, { create: true });
 }

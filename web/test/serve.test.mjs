@@ -62,6 +62,6 @@ test('a panic between two steps ends the call: the engine is not called again', 
   assert.equal((await end).message, 'index out of bounds');
   assert.equal(steps, 2);
   await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual(said.filter((type) => type !== 'crashed'), ['ready', 'started'], 'nor does the next call begin');
+  assert.deepEqual(said.filter((type) => type !== 'crashed'), ['begun', 'ready', 'started'], 'nor does the next call begin');
   assert.ok(said.includes('crashed'));
 });
