@@ -54,20 +54,14 @@ const RINGS = {
   },
 };
 
-/** Measures the time of a thread: nothing else runs then. */
-const ALONE = ['cost.test.mjs'];
-
 /**
  * Two files at a time: what compiles shaders in a browser without a graphics device is one thread. Test files are named: what Node takes
  * a folder for has changed from version to version.
  */
 async function nodeTests(folder, env = {}) {
   const names = (await readdir(root + folder)).filter((name) => name.endsWith('.test.mjs')).sort();
-  const batches = [ALONE.filter((name) => names.includes(name)), names.filter((name) => !ALONE.includes(name))];
-  for (const batch of batches.filter(({ length }) => length > 0)) {
-    const files = batch.map((name) => `${folder}/${name}`);
-    await run(process.execPath, ['--test', '--test-reporter=spec', '--test-timeout=600000', '--test-concurrency=2', ...files], { env });
-  }
+  const files = names.map((name) => `${folder}/${name}`);
+  await run(process.execPath, ['--test', '--test-reporter=spec', '--test-timeout=600000', '--test-concurrency=2', ...files], { env });
 }
 
 await main(async () => {

@@ -144,7 +144,7 @@ test('a device that is destroyed in any phase is back, and what is asked for com
   await page.exposeFunction('lose', (n) => page.workers()[0].evaluate((n) => self.lose(n), n));
   const run = async (Kitfox, { collect }, url) => {
     const events = [];
-    const fox = await Kitfox.load(url, { device: 'gpu', context: 128, workerUrl: '/tests/losing-worker.mjs', onEvent: ({ kind }) => events.push(kind) });
+    const fox = await Kitfox.load(url, { device: 'gpu', baseline: true, context: 128, workerUrl: '/tests/losing-worker.mjs', onEvent: ({ kind }) => events.push(kind) });
     const session = await fox.session();
     await session.append('The fox said');
     const mark = await session.mark();
@@ -177,7 +177,7 @@ test('a GPU process that ends is no end of an answer, or a typed error, and the 
   const session = await browser.target().createCDPSession();
   await page.exposeFunction('crashGpuProcess', () => session.send('Browser.crashGpuProcess'));
   const run = async (Kitfox, { collect, fails }, url) => {
-    const fox = await Kitfox.load(url, { device: 'gpu' });
+    const fox = await Kitfox.load(url, { device: 'gpu', baseline: true });
     const call = () => fox.generate('The fox', { maxTokens: 100, seed: 3, ignoreEos: true });
     const want = await collect(call());
     const generation = call();

@@ -8,7 +8,7 @@ export function round(page, device, url) {
   const play = async (Kitfox, { collect }, { device, url }) => {
     const channel = device === 'gpu' ? new BroadcastChannel('webgpu-counts') : undefined;
     const told = channel && new Promise((resolve) => (channel.onmessage = ({ data }) => resolve(data)));
-    const fox = await Kitfox.load(url, { device, context: 256, ...(device === 'gpu' ? { workerUrl: '/tests/counting-worker.mjs' } : {}) });
+    const fox = await Kitfox.load(url, { device, baseline: true, context: 256, ...(device === 'gpu' ? { workerUrl: '/tests/counting-worker.mjs' } : {}) });
     const { ids } = await collect(fox.generate('The fox', { temperature: 0, maxTokens: 2 }));
     const { createBuffer: buffers = 0, createComputePipeline: pipelines = 0 } = (await told) ?? {};
     channel?.close();

@@ -201,7 +201,7 @@ test('on a GPU a session with a biased text in between says what one call says, 
   const options = ['-p', PROMPT, '-n', '40', '--temp', '0', '--ignore-eos', '--device', 'cpu', '--json', '--logprobs'];
   const expected = JSON.parse(await kitfox('generate', '-m', await smallModel(), ...options));
   const { likely, ...seen } = await inPage(page, async (Kitfox, { collect }, PROMPT) => {
-    const fox = await Kitfox.load('/saved/small.gguf', { device: 'gpu', context: 256, cache: 'off' });
+    const fox = await Kitfox.load('/saved/small.gguf', { device: 'gpu', baseline: true, context: 256, cache: 'off' });
     const greedy = (maxTokens, options) => ({ temperature: 0, maxTokens, ignoreEos: true, ...options });
     const session = await fox.session();
     await session.append(PROMPT);
