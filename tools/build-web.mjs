@@ -18,30 +18,25 @@ const CODEGEN = ['-C', 'llvm-args=-inline-threshold=25'];
 /** What rustc may emit for that target; wasm-opt refuses an instruction that it was not told of. */
 const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext', 'mutable-globals', 'reference-types', 'multivalue'];
 
-/** Cargo, bindgen, wasm-opt. With `quiet` their output is given back instead of shown. */
-export async function buildWasm({ quiet = false } = {}) {
+/** Cargo, bindgen, wasm-opt. */
+export async function buildWasm() {
   await setUpRust();
   await installPackages();
   // Whatever the user has set: an incremental build is larger.
   const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS, CARGO_INCREMENTAL: '0' };
-  const said = [];
-  const step = async (command, args, env) => said.push(await run(command, args, { env, quiet }));
   const built = ['--lib', '--crate-type', 'cdylib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'];
-  await step('cargo', ['rustc', ...built, '--', ...CODEGEN], env);
+  await run('cargo', ['rustc', ...built, '--', ...CODEGEN], { env });
   const out = `${root}web/dist/wasm`;
   await rm(out, { recursive: true, force: true });
   const target = process.env.CARGO_TARGET_DIR ?? `${root}target`;
-  await step('cargo', ['run', '--quiet', '-p', 'bindgen', '--', `${target}/wasm32-unknown-unknown/web/kitfox.wasm`, out]);
+  await run('cargo', ['run', '--quiet', '-p', 'bindgen', '--', `${target}/wasm32-unknown-unknown/web/kitfox.wasm`, out]);
   const [module, optimized] = [`${out}/kitfox_bg.wasm`, `${out}/optimized.wasm`];
-  const optimize = ['-Os', ...FEATURES.map((name) => `--enable-${name}`), module, '-o', optimized];
-  said.push(await bin('wasm-opt', optimize, { quiet }));
+  await bin('wasm-opt', ['-Os', ...FEATURES.map((name) => `--enable-${name}`), module, '-o', optimized]);
   await rename(optimized, module);
   const bytes = await readFile(module);
   const gzip = gzipSync(bytes, { level: 9 }).length;
-  const size = `wasm: ${bytes.length} bytes, ${gzip} with gzip (at most ${MOST_GZIP_BYTES})`;
-  if (!quiet) console.log(size);
+  console.log(`wasm: ${bytes.length} bytes, ${gzip} with gzip (at most ${MOST_GZIP_BYTES})`);
   if (gzip > MOST_GZIP_BYTES) throw new Error(`the wasm module has ${gzip} bytes with gzip; its budget is ${MOST_GZIP_BYTES}`);
-  return quiet ? [...said, size].join('') : '';
 }
 
 /** The package's TypeScript and the check of the page's; the wasm glue's types are needed, so that comes first. */

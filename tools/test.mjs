@@ -10,27 +10,11 @@ import { main, root, run } from './shared.mjs';
 
 const LINTS = ['--', '-D', 'warnings'];
 
-/**
- * The wasm module, built in the background of the Rust tests when both are asked for: the last minutes of that build are one thread. What
- * it says comes in its own ring.
- */
-let wasm;
-const startWasm = () => (wasm ??= settled(buildWasm({ quiet: true })));
-
-/** A promise whose rejection waits until somebody asks. */
-function settled(promise) {
-  promise.catch(() => {});
-  return promise;
-}
-
 const RINGS = {
   setup: setUp,
   format: () => run('cargo', ['fmt', '--check']),
   lint: () => run('cargo', ['clippy', '--release', '--all-targets', ...LINTS]),
-  rust: async (rings) => {
-    if (rings.includes('wasm')) startWasm();
-    await run('cargo', ['test', '--release'], { env: await gpuEnvironment() });
-  },
+  rust: async () => run('cargo', ['test', '--release'], { env: await gpuEnvironment() }),
   tint: async () => {
     const folder = `${root}target/shaders`;
     await rm(folder, { recursive: true, force: true });
@@ -39,7 +23,7 @@ const RINGS = {
     await run(process.execPath, ['tests/web/tint.mjs', folder]);
   },
   wasm: async () => {
-    console.log(await startWasm());
+    await buildWasm();
     await run('cargo', ['clippy', '--lib', '--target', 'wasm32-unknown-unknown', '--profile', 'web', ...LINTS]);
   },
   typescript: async () => {
@@ -81,7 +65,7 @@ await main(async () => {
     console.log(`\n=== ${name}`);
     const began = performance.now();
     try {
-      await RINGS[name](rings);
+      await RINGS[name]();
     } catch (error) {
       failure = new Error(`ring ${name}: ${error.message}`);
     }

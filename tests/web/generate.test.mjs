@@ -63,12 +63,12 @@ function usePackage(Kitfox, { collect, fails }, { device, PROMPT, LONG, TOKENS, 
     const prefill = [await fails(collect(inPrefill)), inPrefill.summary.tokens, ...(await short())];
 
     ends = new AbortController();
-    const inDecode = fox.generate(PROMPT, greedy({ signal: ends.signal, maxTokens: 2000 }));
+    const inDecode = fox.generate(PROMPT, greedy({ signal: ends.signal, maxTokens: 2000, inFlight: 4 }));
     await inDecode.next();
     ends.abort();
     const decode = [await fails(inDecode.next()), ...(await short())];
 
-    for await (const piece of fox.generate(PROMPT, greedy({ maxTokens: 2000 }))) if (piece.ids.length > 0) break;
+    for await (const piece of fox.generate(PROMPT, greedy({ maxTokens: 2000, inFlight: 4 }))) if (piece.ids.length > 0) break;
     const both = await Promise.all([short(), collect(fox.generate(PROMPT, greedy({ stop: [STOP] })))]);
     const { info } = fox;
     fox.dispose();
