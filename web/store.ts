@@ -34,6 +34,10 @@ type FileHandle = FileSystemFileHandle & { createSyncAccessHandle?(): Promise<Ac
 
 const FOLDER = 'kitfox';
 
+/** A worker that ended lets go of its locks at once and of its files a little later: so long they are waited for, looking this often. */
+const RELEASE_MS = 5000;
+const LOOK_MS = 20;
+
 /** The origin's private file system: a folder a model, with the files `data` and `journal`. */
 export class DiskStore implements Store {
   readonly #key: string;
@@ -114,7 +118,7 @@ export class DiskStore implements Store {
 
   async remove(): Promise<boolean> {
     await this.close();
-    return this.#models.removeEntry(this.#key, { recursive: true }).then(
+    return released(() => this.#models.removeEntry(this.#key, { recursive: true })).then(
       () => true,
       (thrown: Error) => {
         if (thrown.name !== 'NotFoundError') throw thrown;
@@ -135,10 +139,22 @@ export class DiskStore implements Store {
     const open = async (name: string): Promise<AccessHandle> => {
       const handle: FileHandle = await folder.getFileHandle(name, { create: true });
       if (handle.createSyncAccessHandle === undefined) throw new Error('this browser cannot write its private files from a worker');
-      return handle.createSyncAccessHandle();
+      return released(async () => handle.createSyncAccessHandle?.() as Promise<AccessHandle>);
     };
     this.#journal = await open('journal');
     this.#data = await open('data');
+  }
+}
+
+/** Does what needs a file that nobody else has open. */
+async function released<T>(work: () => Promise<T>): Promise<T> {
+  for (let waited = 0; ; waited += LOOK_MS) {
+    try {
+      return await work();
+    } catch (thrown) {
+      if ((thrown as Error).name !== 'NoModificationAllowedError' || waited >= RELEASE_MS) throw thrown;
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
 }
 
