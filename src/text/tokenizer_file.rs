@@ -3,6 +3,7 @@
 
 use crate::{Error, Result};
 use serde_json::{Map, Value};
+use tokenizers::utils::SysRegex;
 
 /// Refuses merges that are not of two tokens that make a third. What is no BPE model, or not even JSON, passes: the crate says why
 /// it cannot be read.
@@ -45,7 +46,8 @@ fn is_merge(vocab: &Map<String, Value>, a: &str, b: &str, prefix: &str) -> bool 
 }
 
 /// Refuses steps of the way in and out at which the crate would not fail but panic, or allocate what a number in them claims: the normalizer
-/// Precompiled (its table is not checked by the crate), FixedLength of nothing, and a Strip decoder that takes from the end.
+/// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, FixedLength of nothing, and a Strip decoder that takes
+/// from the end.
 ///
 /// # Errors
 /// [`Error::Format`] naming the file, the step and the number.
@@ -64,6 +66,9 @@ fn check_step(file: &str, place: &str, step: &Value) -> Result<()> {
         "normalizer" if step.get("precompiled_charsmap").is_some() => {
             return wrong("type", "another normalizer: tables are not run");
         }
+        "normalizer" if step.get("pattern").is_some_and(may_be_nothing) => {
+            return wrong("pattern", "one that takes at least a character, without a look ahead or behind");
+        }
         "pre_tokenizer" if number("length") == Some(0) => return wrong("length", "a length above 0"),
         "decoder" if number("stop").is_some_and(|stop| stop > 0) => return wrong("stop", "0: nothing is taken from the end"),
         _ => {}
@@ -74,6 +79,19 @@ fn check_step(file: &str, place: &str, step: &Value) -> Result<()> {
         _ => Vec::new(),
     };
     inner.into_iter().try_for_each(|step| check_step(file, place, step))
+}
+
+/// Whether a pattern may match where there is no character, behind the last one too: seen by trying it, and looks around are not trusted.
+fn may_be_nothing(pattern: &Value) -> bool {
+    const TEXTS: [&str; 4] = ["", "a", " 1\n", "é.Z"];
+    if let Some(text) = pattern["String"].as_str() {
+        return text.is_empty();
+    }
+    // What is no expression the crate refuses in its own words.
+    let Some(Ok(expression)) = pattern["Regex"].as_str().map(SysRegex::new) else { return false };
+    let looks = ["(?=", "(?!", "(?<=", "(?<!"];
+    looks.iter().any(|look| pattern["Regex"].as_str().is_some_and(|text| text.contains(look)))
+        || TEXTS.iter().any(|text| expression.find_iter(text).any(|(start, end)| start == end))
 }
 
 /// Refuses added tokens whose id is not the one that the tokenizer gave them.

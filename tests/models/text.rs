@@ -231,6 +231,18 @@ fn steps_that_cannot_be_run_are_refused_by_name() {
             "normalizer: type",
         ),
         ("normalizer", r#"{"precompiled_charsmap": ""}"#.to_owned(), "normalizer: type"),
+        ("normalizer", r#"{"type": "Replace", "pattern": {"String": ""}, "content": "b"}"#.to_owned(), "normalizer: pattern"),
+        (
+            "normalizer",
+            sequence("normalizers", r#"{"type": "Replace", "pattern": {"Regex": "b*"}, "content": ""}"#),
+            "normalizer: pattern",
+        ),
+        ("normalizer", r#"{"type": "Replace", "pattern": {"Regex": "\\b"}, "content": "b"}"#.to_owned(), "normalizer: pattern"),
+        (
+            "normalizer",
+            r#"{"type": "Replace", "pattern": {"Regex": "(?<=q)"}, "content": "b"}"#.to_owned(),
+            "normalizer: pattern",
+        ),
         ("pre_tokenizer", r#"{"type": "FixedLength", "length": 0}"#.to_owned(), "pre_tokenizer: length"),
         ("decoder", sequence("decoders", r#"{"type": "Strip", "content": " ", "start": 0, "stop": 1}"#), "decoder: stop"),
         ("decoder", r#"{"content": "a", "start": 2, "stop": 9}"#.to_owned(), "decoder: stop"),
@@ -239,6 +251,8 @@ fn steps_that_cannot_be_run_are_refused_by_name() {
         let error = Tokenizer::from_json("file", &file(key, &step)).map(|_| ()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("file: {place}: expected ")), "{step}: {error}");
     }
+    let spaces = r#"{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}"#;
+    assert!(Tokenizer::from_json("file", &file("normalizer", spaces)).is_ok());
     // A template of a second text's tokens only: nothing is added to a text, and nothing can be missing.
     let template = r#"{"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B", "type_id": 0}}], "pair": [], "special_tokens": {}}"#;
     let tokenizer =
