@@ -2,6 +2,7 @@
 
 import { within } from './check.js';
 import { KitfoxError } from './errors.js';
+import { meanRow } from './forgetting.js';
 
 /** The attention weights of a text, A_ij = softmax_j(q_i·k_j/√h + D_ij). */
 export interface Attention {
@@ -37,14 +38,7 @@ export function attention(of: Attention, layer: number, head: number, i: number)
 
 /** Row `i` as a mean over the heads of a layer, or of all layers. */
 export function meanAttention(of: Attention, i: number, layer?: number): Float64Array {
-  const layers = layer === undefined ? [...Array(of.layers).keys()] : [layer];
-  const mean = new Float64Array(i + 1);
-  for (const one of layers) {
-    for (let head = 0; head < of.heads; head += 1) {
-      attention(of, one, head, i).forEach((weight, j) => (mean[j] = (mean[j] ?? 0) + weight / (layers.length * of.heads)));
-    }
-  }
-  return mean;
+  return meanRow(of, i, layer, attention);
 }
 
 /** Puts the weights of rows `first` to `first + n`, [layers, heads, Σ (i + 1)], where they belong in all. */

@@ -42,12 +42,22 @@ export function forgetting(gates: Gates, layer: number, head: number, i: number)
 
 /** Row `i` of F as a mean over the heads of a layer, or of all layers: what the layer or the model can still see of each token. */
 export function meanForgetting(gates: Gates, i: number, layer?: number): Float64Array {
-  within('i', i, gates.ids.length);
-  const layers = layer === undefined ? [...Array(gates.layers).keys()] : [layer];
+  return meanRow(gates, i, layer, forgetting);
+}
+
+/** Row `i` of a matrix that every head has, as a mean over the heads of a layer, or of all layers. */
+export function meanRow<T extends Pick<Gates, 'ids' | 'layers' | 'heads'>>(
+  of: T,
+  i: number,
+  layer: number | undefined,
+  row: (of: T, layer: number, head: number, i: number) => Float32Array | Float64Array,
+): Float64Array {
+  within('i', i, of.ids.length);
+  const layers = layer === undefined ? [...Array(of.layers).keys()] : [layer];
   const mean = new Float64Array(i + 1);
-  for (const of of layers) {
-    for (let head = 0; head < gates.heads; head += 1) {
-      forgetting(gates, of, head, i).forEach((f, j) => (mean[j] = (mean[j] ?? 0) + f / (layers.length * gates.heads)));
+  for (const one of layers) {
+    for (let head = 0; head < of.heads; head += 1) {
+      row(of, one, head, i).forEach((value, j) => (mean[j] = (mean[j] ?? 0) + value / (layers.length * of.heads)));
     }
   }
   return mean;

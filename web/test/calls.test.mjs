@@ -273,6 +273,7 @@ test('attention comes of a text or of ids, row by row; too many tokens are refus
   }
   assert.deepEqual([...meanAttention(all, 1, 1)], [260, 261]);
   assert.deepEqual([...meanAttention(all, 1)], [160, 161]);
+  for (const i of [-2, -1, 0.5, all.ids.length]) assert.throws(() => meanAttention(all, i), { name: 'KitfoxError', code: 'argument' });
   for (const [name, ...where] of [['layer', 2, 0, 0], ['head', 0, 2, 0], ['i', 0, 0, 5]]) {
     assert.throws(() => attention(all, ...where), (error) => error.code === 'argument' && error.message.startsWith(`${name}:`));
   }
