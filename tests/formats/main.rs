@@ -12,10 +12,10 @@ mod manifests;
 mod mutations;
 mod tiny;
 
-use kitfox::Result;
+use hostile_input::exercise::Stream;
 use kitfox::format::gguf::Scalar;
 use kitfox::format::gguf_write::{Info, Writer};
-use kitfox::format::{self, BoxFuture, BytesSource, Fallback, Quant, Source, TensorType, convert, from_f32, to_f32};
+use kitfox::format::{self, BytesSource, Fallback, Quant, TensorType, convert, from_f32, to_f32};
 use pollster::block_on;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::BTreeMap;
@@ -113,38 +113,12 @@ fn converting_a_gguf_again_changes_nothing_and_goes_through_f32_otherwise() {
     }
 }
 
-/// A fetch stream: no length, forward only.
-struct Stream {
-    bytes: Vec<u8>,
-    pos: u64,
-}
-
-impl Source for Stream {
-    fn name(&self) -> &str {
-        "stream"
-    }
-
-    fn len(&self) -> Option<u64> {
-        None
-    }
-
-    fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {
-        assert!(at >= self.pos, "asked for byte {at} after byte {}", self.pos);
-        assert!(n <= 4 << 20, "asked for {n} bytes at once");
-        let start = (at as usize).min(self.bytes.len());
-        let end = (start + n).min(self.bytes.len());
-        self.pos = end as u64;
-        Box::pin(async move { Ok(self.bytes[start..end].to_vec()) })
-    }
-}
-
 #[test]
 fn every_file_is_read_forward_only() {
     let expected = converted(&mut official(Dtype::F32), Quant::plain(TensorType::Q8_0));
-    let stream = |bytes: &[u8]| Box::new(Stream { bytes: bytes.to_vec(), pos: 0 });
-    let mut streamed = checkpoint_of(vec![stream(&weights(Dtype::F32, |_, _| ()))], None).unwrap();
+    let mut streamed = checkpoint_of(vec![Stream::boxed(&weights(Dtype::F32, |_, _| ()))], None).unwrap();
     assert!(converted(&mut streamed, Quant::plain(TensorType::Q8_0)) == expected);
-    let mut again = block_on(format::read(stream(&expected))).unwrap();
+    let mut again = block_on(format::read(Stream::boxed(&expected))).unwrap();
     assert!(converted(&mut again, Quant::plain(TensorType::Q8_0)) == expected);
     // Long enough that the header does not hold the data: a tokenizer of 5 MB, a matrix of 6 MB.
     let mut big = Vec::new();
@@ -156,11 +130,11 @@ fn every_file_is_read_forward_only() {
     let mut writer = Writer::start(&mut big, "big", &metadata, &[info]).unwrap();
     writer.data(&vec![0; 1500 * 4096]).unwrap();
     writer.finish().unwrap();
-    let mut again = block_on(format::read(stream(&big))).unwrap();
+    let mut again = block_on(format::read(Stream::boxed(&big))).unwrap();
     assert_eq!(again.tokenizer.as_ref().map(String::len), Some(5_000_000));
     converted(&mut again, Quant::plain(TensorType::Q4_0));
     // Cut short, and nobody knew the length.
-    let mut cut = block_on(format::read(stream(&big[..big.len() - 5]))).unwrap();
+    let mut cut = block_on(format::read(Stream::boxed(&big[..big.len() - 5]))).unwrap();
     let error = error_of(block_on(convert(&mut cut, Quant::plain(TensorType::F16), &mut Vec::new(), "out", &mut |_, _| ())));
     assert!(error.contains("output.weight") && error.contains("cut short"), "{error}");
 }

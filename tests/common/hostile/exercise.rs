@@ -30,8 +30,17 @@ fn bytes_of(name: &str, bytes: &[u8]) -> Box<dyn Source> {
     Box::new(BytesSource::new(name, bytes.to_vec()))
 }
 
-/// A download: nobody knows its length, and it comes in pieces of its own.
-struct Stream(Vec<u8>);
+/// A download: nobody knows its length, it goes forward only, and comes in pieces of 4 MiB at most.
+pub struct Stream {
+    bytes: Vec<u8>,
+    pos: u64,
+}
+
+impl Stream {
+    pub fn boxed(bytes: &[u8]) -> Box<Self> {
+        Box::new(Self { bytes: bytes.to_vec(), pos: 0 })
+    }
+}
 
 impl Source for Stream {
     fn name(&self) -> &str {
@@ -43,9 +52,12 @@ impl Source for Stream {
     }
 
     fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {
-        let start = usize::try_from(at).unwrap_or(usize::MAX).min(self.0.len());
-        let end = start.saturating_add(n).min(self.0.len());
-        Box::pin(async move { Ok(self.0[start..end].to_vec()) })
+        assert!(at >= self.pos, "asked for byte {at} after byte {}", self.pos);
+        assert!(n <= 4 << 20, "asked for {n} bytes at once");
+        let start = usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len());
+        let end = start.saturating_add(n).min(self.bytes.len());
+        self.pos = end as u64;
+        Box::pin(async move { Ok(self.bytes[start..end].to_vec()) })
     }
 }
 
@@ -78,7 +90,7 @@ fn used(mut checkpoint: Checkpoint) {
 /// A GGUF file, of a model or of a layer, from memory and from a download.
 pub fn gguf(bytes: &[u8]) -> bool {
     let model = told(block_on(format::read(bytes_of("x.gguf", bytes)))).map(used);
-    let streamed = told(block_on(format::read(Box::new(Stream(bytes.to_vec())))));
+    let streamed = told(block_on(format::read(Stream::boxed(bytes))));
     assert!(model.is_none() || streamed.is_some(), "a file is a model, its download is none");
     if let Some(checkpoint) = streamed {
         told(check(&checkpoint));
