@@ -110,7 +110,8 @@ fn eight_threads_write_what_each_writes_alone() {
             running.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(together, alone, "{device:?}");
-        assert!(alone.iter().all(|ids| ids.len() == 24 && (ids != &alone[0] || ids.as_ptr() == alone[0].as_ptr())));
+        assert!(alone.iter().all(|ids| ids.len() == 24));
+        assert!(alone[1..].iter().all(|ids| *ids != alone[0]), "the seeds matter");
     }
 }
 
