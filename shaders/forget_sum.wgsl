@@ -1,5 +1,5 @@
 // Λ[t, head] = Σ_{s ≤ t} m_s, m = −log(sigmoid(z) + 1e-6), z = x[s, column + head] + bias[head]; signed 32.32 fixed point
-// One workgroup a head. Each invocation sums a run of neighbouring tokens, then adds the totals of the runs before its own.
+// One workgroup a head.
 
 @group(0) @binding(0) var<storage, read> x: array<f32>; // [tokens, stride]
 @group(0) @binding(1) var<storage, read> bias: array<f32>; // [heads]
@@ -9,13 +9,12 @@ struct Params { stride: u32, column: u32, n_heads: u32 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
 #import fixed
+#import forget_runs
 
-const RUNS = 64u;
 const SHIFT = 1e-6;
-var<workgroup> totals: array<vec2<u32>, RUNS>;
 
 // m on the grid, negative (two's complement) where sigmoid(z) + 1e-6 > 1.
-fn gate(z: f32) -> vec2<u32> {
+fn fixed_gate(z: f32) -> vec2<u32> {
   let e = exp(-abs(z));
   var m = 0.0;
   if (z < 0.0) {
@@ -36,28 +35,10 @@ fn gate(z: f32) -> vec2<u32> {
   return select(fixed, fixed_add(~fixed, vec2<u32>(1u, 0u)), m < 0.0);
 }
 
-fn gate_of(t: u32, head: u32) -> vec2<u32> {
-  return gate(x[t * params.stride + params.column + head] + bias[head]);
+fn gate(t: u32, head: u32) -> vec2<u32> {
+  return fixed_gate(x[t * params.stride + params.column + head] + bias[head]);
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(local_invocation_index) run: u32, @builtin(workgroup_id) group: vec3<u32>) {
-  let head = group.x;
-  let length = (step.n_tokens + RUNS - 1u) / RUNS;
-  let first = run * length;
-  let end = min(first + length, step.n_tokens);
-  // The sum inside the run is kept in lam: computing m twice could round it two ways.
-  var total = vec2<u32>(0u, 0u);
-  for (var t = first; t < end; t++) {
-    total = fixed_add(total, gate_of(t, head));
-    lam[t * params.n_heads + head] = total;
-  }
-  totals[run] = total;
-  workgroupBarrier();
-  var base = vec2<u32>(0u, 0u);
-  for (var before = 0u; before < run; before++) { base = fixed_add(base, totals[before]); }
-  for (var t = first; t < end; t++) {
-    let at = t * params.n_heads + head;
-    lam[at] = fixed_add(base, lam[at]);
-  }
-}
+fn kept(t: u32, head: u32) -> vec2<u32> { return lam[t * params.n_heads + head]; }
+fn keep(t: u32, head: u32, sum: vec2<u32>) { lam[t * params.n_heads + head] = sum; }
+fn before_chunk(head: u32) -> vec2<u32> { return vec2<u32>(0u, 0u); }

@@ -37,27 +37,48 @@ fn add(sum: vec4<f32>, w: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
   return fma(w[3], vec4<f32>(a.w), fma(w[2], vec4<f32>(a.z), fma(w[1], vec4<f32>(a.y), fma(w[0], vec4<f32>(a.x), sum))));
 }
 
-fn store(row: u32, to: u32, product: f32) {
-  if (row < params.n_rows) {
-    var sum = product;
-#ifdef BIAS
-    sum += bias[params.bias_offset + row];
+// What an invocation brings: four rows (in the narrow tile, half of them do) and every 16th token, at one of the vec4 columns.
+struct Share {
+  w: mat4x4<f32>,
+  x0: vec4<f32>,
+  x1: vec4<f32>,
+#ifdef WIDE
+  x2: vec4<f32>,
+  x3: vec4<f32>,
 #endif
-#ifdef RESIDUAL
-    sum += y[to + row];
-#endif
-    y[to + row] = sum;
-  }
 }
 
-fn store4(row: u32, token: u32, sum: vec4<f32>) {
-  if (token >= step.n_tokens) { return; }
-  let to = token * params.out_stride + params.out_offset;
-  store(row, to, sum.x);
-  store(row + 1u, to, sum.y);
-  store(row + 2u, to, sum.z);
-  store(row + 3u, to, sum.w);
+fn fetch(first_row: u32, token: u32, quad: u32, c: u32) -> Share {
+#ifdef WIDE
+  return Share(four_rows(first_row, quad, c), load_x(token, c), load_x(token + 16u, c), load_x(token + 32u, c), load_x(token + 48u, c));
+#else
+  return Share(four_rows(first_row, quad, c), load_x(token, c), load_x(token + 16u, c));
+#endif
 }
+
+fn put(share: Share, local: u32) {
+  if (local / DEPTH < QUADS) {
+    let to = local % DEPTH * 4u * QUADS + local / DEPTH;
+    w_tile[to] = share.w[0];
+    w_tile[to + QUADS] = share.w[1];
+    w_tile[to + 2u * QUADS] = share.w[2];
+    w_tile[to + 3u * QUADS] = share.w[3];
+  }
+  x_tile[local] = share.x0;
+  x_tile[local + 64u] = share.x1;
+#ifdef WIDE
+  x_tile[local + 128u] = share.x2;
+  x_tile[local + 192u] = share.x3;
+#endif
+}
+
+#ifdef WIDE
+// Rows 0 .. 3 and 32 .. 35 of a token.
+fn store8(row: u32, token: u32, low: vec4<f32>, high: vec4<f32>) {
+  store4(row, token, low);
+  store4(row + 32u, token, high);
+}
+#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -85,39 +106,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var u6 = vec4<f32>();
   var u7 = vec4<f32>();
 #endif
-  // What this invocation brings: four rows (in the narrow tile, half of them do) and every 16th token, at one of the vec4 columns.
   let own = local % DEPTH;
   let other = local / DEPTH;
-  var w = four_rows(first_row, other, own);
-  var x0 = load_x(first_token + other, own);
-  var x1 = load_x(first_token + other + 16u, own);
-#ifdef WIDE
-  var x2 = load_x(first_token + other + 32u, own);
-  var x3 = load_x(first_token + other + 48u, own);
-#endif
+  var share = fetch(first_row, first_token + other, other, own);
   for (var column = 0u; column < n_columns; column += DEPTH) {
-    if (other < QUADS) {
-      let to = own * 4u * QUADS + other;
-      w_tile[to] = w[0];
-      w_tile[to + QUADS] = w[1];
-      w_tile[to + 2u * QUADS] = w[2];
-      w_tile[to + 3u * QUADS] = w[3];
-    }
-    x_tile[local] = x0;
-    x_tile[local + 64u] = x1;
-#ifdef WIDE
-    x_tile[local + 128u] = x2;
-    x_tile[local + 192u] = x3;
-#endif
+    put(share, local);
     workgroupBarrier();
-    let next = column + DEPTH + own;
-    w = four_rows(first_row, other, next);
-    x0 = load_x(first_token + other, next);
-    x1 = load_x(first_token + other + 16u, next);
-#ifdef WIDE
-    x2 = load_x(first_token + other + 32u, next);
-    x3 = load_x(first_token + other + 48u, next);
-#endif
+    share = fetch(first_row, first_token + other, other, column + DEPTH + own);
     for (var c = 0u; c < DEPTH; c += 1u) {
       let at = t * DEPTH + c;
       let q = columns(c, r);
@@ -152,22 +147,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   let row = first_row + r * 4u;
   let token = first_token + t;
+#ifdef WIDE
+  store8(row, token, s0, u0);
+  store8(row, token + 8u, s1, u1);
+  store8(row, token + 16u, s2, u2);
+  store8(row, token + 24u, s3, u3);
+  store8(row, token + 32u, s4, u4);
+  store8(row, token + 40u, s5, u5);
+  store8(row, token + 48u, s6, u6);
+  store8(row, token + 56u, s7, u7);
+#else
   store4(row, token, s0);
   store4(row, token + 8u, s1);
   store4(row, token + 16u, s2);
   store4(row, token + 24u, s3);
-#ifdef WIDE
-  store4(row, token + 32u, s4);
-  store4(row, token + 40u, s5);
-  store4(row, token + 48u, s6);
-  store4(row, token + 56u, s7);
-  store4(row + 32u, token, u0);
-  store4(row + 32u, token + 8u, u1);
-  store4(row + 32u, token + 16u, u2);
-  store4(row + 32u, token + 24u, u3);
-  store4(row + 32u, token + 32u, u4);
-  store4(row + 32u, token + 40u, u5);
-  store4(row + 32u, token + 48u, u6);
-  store4(row + 32u, token + 56u, u7);
 #endif
 }

@@ -21,30 +21,15 @@ fn load(of_x: bool, at: u32, c: u32) -> vec4<f32> {
   return weights4(min(at, params.n_rows - 1u), c, params.k);
 }
 
-fn store(row: u32, to: u32, product: f32) {
-  if (row < params.n_rows) {
-    var sum = product;
-#ifdef BIAS
-    sum += bias[params.bias_offset + row];
-#endif
-#ifdef RESIDUAL
-    sum += y[to + row];
-#endif
-    y[to + row] = sum;
-  }
+// Four of them, a row each.
+fn load4(of_x: bool, at: u32, c: u32) -> mat4x4<f32> {
+  return mat4x4<f32>(load(of_x, at, c), load(of_x, at + 1u, c), load(of_x, at + 2u, c), load(of_x, at + 3u, c));
 }
 
+// Rows 0 .. 3 and 64 .. 67 of a token.
 fn store8(row: u32, token: u32, low: vec4<f32>, high: vec4<f32>) {
-  if (token >= step.n_tokens) { return; }
-  let to = token * params.out_stride + params.out_offset;
-  store(row, to, low.x);
-  store(row + 1u, to, low.y);
-  store(row + 2u, to, low.z);
-  store(row + 3u, to, low.w);
-  store(row + 64u, to, high.x);
-  store(row + 65u, to, high.y);
-  store(row + 66u, to, high.z);
-  store(row + 67u, to, high.w);
+  store4(row, token, low);
+  store4(row + 64u, token, high);
 }
 
 @compute @workgroup_size(256)
@@ -61,10 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let quad = local % 128u / DEPTH;
   let at = select(first_row, first_token, of_x) + quad * 4u;
   let to = select(0u, 4u * DEPTH * QUADS, of_x) + c * 4u * QUADS + spread(quad, c);
-  var next0 = load(of_x, at, c);
-  var next1 = load(of_x, at + 1u, c);
-  var next2 = load(of_x, at + 2u, c);
-  var next3 = load(of_x, at + 3u, c);
+  var next = load4(of_x, at, c);
   // Tokens 4t .. 4t + 3, and 64 further on: rows 4r .. and 64 further on (u).
   var s0 = vec4<f32>();
   var s1 = vec4<f32>();
@@ -84,17 +66,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var u7 = vec4<f32>();
   for (var column = 0u; column < n_columns; column += DEPTH) {
     workgroupBarrier();
-    let turned = transpose(mat4x4<f32>(next0, next1, next2, next3));
+    let turned = transpose(next);
     tile[to] = turned[0];
     tile[to + QUADS] = turned[1];
     tile[to + 2u * QUADS] = turned[2];
     tile[to + 3u * QUADS] = turned[3];
     workgroupBarrier();
-    let next = column + DEPTH + c;
-    next0 = load(of_x, at, next);
-    next1 = load(of_x, at + 1u, next);
-    next2 = load(of_x, at + 2u, next);
-    next3 = load(of_x, at + 3u, next);
+    next = load4(of_x, at, column + DEPTH + c);
     for (var k = 0u; k < 4u * DEPTH; k += 1u) {
       let from_w = k * QUADS;
       let from_x = (4u * DEPTH + k) * QUADS;

@@ -14,35 +14,72 @@ var<workgroup> lane_sums: array<vec4<f32>, WG>;
 var<workgroup> lane_squares: array<f32, WG>;
 #endif
 
-fn store(slot: u32, product: f32) {
-  if (slot < params.n_rows) {
-    var sum = product;
-#ifdef BIAS
-    sum += bias[params.bias_offset + slot];
-#endif
-#ifdef RESIDUAL
-    sum += y[params.out_offset + slot];
-#endif
-    y[params.out_offset + slot] = sum;
-  }
-}
-
 #ifdef GATES
 fn store_gate(gate: u32, sum: f32) {
   if (gate < params.n_gates) { y[params.gates_offset + gate] = sum; }
 }
 #endif
 
-#ifdef GLU
-fn store_pair(slot: u32, gate: f32, value: f32) {
-#ifdef SIGMOID
-  let factor = 1.0 / (1.0 + exp(-gate));
+// Stores the product of a row.
+fn finish(slot: u32, product: f32) {
+#ifdef RESIDUAL
+  store(slot, product, y[params.out_offset + row_of(slot)]);
 #else
-  let factor = gate / (1.0 + exp(-gate));
+  store(slot, product, 0.0);
 #endif
-  if (slot < params.n_rows) { y[params.out_offset + slot / 2u] = factor * value; }
+}
+
+var<private> sums: vec4<f32>; // of this invocation's four rows
+var<private> squares: f32;
+
+// x at column c, its square added, weighed by the norm.
+fn column(at: u32, c: u32) -> vec4<f32> {
+  var value = x[at + c];
+#ifdef NORM
+  squares += dot(value, value);
+  value *= norm_weight[c];
+#endif
+  return value;
+}
+
+#ifdef GATES
+// Adds this lane's part of four gates.
+fn add_gates(slot: u32, x_row: u32, lane: u32) {
+  let n_columns = params.k / 4u;
+  let rows = min(vec4<u32>(slot, slot + 1u, slot + 2u, slot + 3u), vec4<u32>(params.n_gates - 1u)) * n_columns;
+  for (var c = lane; c < n_columns; c += LANES) {
+    let value = column(x_row, c);
+    sums += vec4<f32>(
+      dot(gates[rows.x + c], value), dot(gates[rows.y + c], value), dot(gates[rows.z + c], value), dot(gates[rows.w + c], value),
+    );
+  }
 }
 #endif
+
+// Adds this lane's part of four rows.
+fn add_rows(slot: u32, x_row: u32, lane: u32) {
+  let n_columns = params.k / 4u;
+  let rows = vec4<u32>(row_of(slot), row_of(slot + 1u), row_of(slot + 2u), row_of(slot + 3u));
+#ifdef PLANES
+  for (var at = lane; at < n_columns / 2u; at += LANES) {
+    let c = at / 4u * 8u + at % 4u;
+    let low = column(x_row, c);
+    let high = column(x_row, c + 4u);
+    sums += vec4<f32>(
+      product(rows.x, at, params.k, low, high), product(rows.y, at, params.k, low, high),
+      product(rows.z, at, params.k, low, high), product(rows.w, at, params.k, low, high),
+    );
+  }
+#else
+  for (var c = lane; c < n_columns; c += LANES) {
+    let value = column(x_row, c);
+    sums += vec4<f32>(
+      dot(weights4(rows.x, c, params.k), value), dot(weights4(rows.y, c, params.k), value),
+      dot(weights4(rows.z, c, params.k), value), dot(weights4(rows.w, c, params.k), value),
+    );
+  }
+#endif
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -52,66 +89,22 @@ fn main(
 ) {
   let group = id.x + id.y * n_groups.x;
   let lane = local % LANES;
-  let n_columns = params.k / 4u;
   var x_row = 0u;
 #ifdef LAST_ROW
-  x_row = (step.n_tokens - 1u) * n_columns;
+  x_row = (step.n_tokens - 1u) * (params.k / 4u);
 #endif
   var first_slot = group * WG_ROWS;
 #ifdef GATES
   let row_groups = (params.n_rows + WG_ROWS - 1u) / WG_ROWS;
   let is_gates = group >= row_groups;
-  if (is_gates) { first_slot -= row_groups * WG_ROWS; }
-#endif
-  var slot = first_slot + local / LANES * 4u; // the first of four
-  var sums = vec4<f32>();
-  var squares = 0.0;
-#ifdef GATES
   if (is_gates) {
-    let rows = min(vec4<u32>(slot, slot + 1u, slot + 2u, slot + 3u), vec4<u32>(params.n_gates - 1u)) * n_columns;
-    for (var c = lane; c < n_columns; c += LANES) {
-      var value = x[x_row + c];
-#ifdef NORM
-      squares += dot(value, value);
-      value *= norm_weight[c];
-#endif
-      sums += vec4<f32>(
-        dot(gates[rows.x + c], value), dot(gates[rows.y + c], value), dot(gates[rows.z + c], value), dot(gates[rows.w + c], value),
-      );
-    }
+    first_slot -= row_groups * WG_ROWS;
+    add_gates(first_slot + local / LANES * 4u, x_row, lane);
   } else {
-#endif
-    let rows = vec4<u32>(row_of(slot), row_of(slot + 1u), row_of(slot + 2u), row_of(slot + 3u));
-#ifdef PLANES
-    for (var at = lane; at < n_columns / 2u; at += LANES) {
-      let c = at / 4u * 8u + at % 4u;
-      var low = x[x_row + c];
-      var high = x[x_row + c + 4u];
-#ifdef NORM
-      squares += dot(low, low) + dot(high, high);
-      low *= norm_weight[c];
-      high *= norm_weight[c + 4u];
-#endif
-      sums += vec4<f32>(
-        product(rows.x, at, params.k, low, high), product(rows.y, at, params.k, low, high),
-        product(rows.z, at, params.k, low, high), product(rows.w, at, params.k, low, high),
-      );
-    }
-#else
-    for (var c = lane; c < n_columns; c += LANES) {
-      var value = x[x_row + c];
-#ifdef NORM
-      squares += dot(value, value);
-      value *= norm_weight[c];
-#endif
-      sums += vec4<f32>(
-        dot(weights4(rows.x, c, params.k), value), dot(weights4(rows.y, c, params.k), value),
-        dot(weights4(rows.z, c, params.k), value), dot(weights4(rows.w, c, params.k), value),
-      );
-    }
-#endif
-#ifdef GATES
+    add_rows(first_slot + local / LANES * 4u, x_row, lane);
   }
+#else
+  add_rows(first_slot + local / LANES * 4u, x_row, lane);
 #endif
   lane_sums[local] = sums;
 #ifdef NORM
@@ -129,7 +122,7 @@ fn main(
   for (var i = 1u; i < LANES; i += 1u) { squares += lane_squares[first_lane + i]; }
   sums *= inverseSqrt(squares / f32(params.k) + params.eps);
 #endif
-  slot = first_slot + local * 4u;
+  let slot = first_slot + local * 4u; // the first of four
 #ifdef GATES
   if (is_gates) {
     store_gate(slot, sums.x);
@@ -143,9 +136,9 @@ fn main(
   store_pair(slot, sums.x, sums.y);
   store_pair(slot + 2u, sums.z, sums.w);
 #else
-  store(slot, sums.x);
-  store(slot + 1u, sums.y);
-  store(slot + 2u, sums.z);
-  store(slot + 3u, sums.w);
+  finish(slot, sums.x);
+  finish(slot + 1u, sums.y);
+  finish(slot + 2u, sums.z);
+  finish(slot + 3u, sums.w);
 #endif
 }

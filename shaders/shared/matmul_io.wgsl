@@ -16,3 +16,27 @@ struct Params {
 }
 @group(0) @binding(8) var<uniform> params: Params;
 #import step
+
+// y[to + row] = product, and what is added to it.
+fn store(row: u32, to: u32, product: f32) {
+  if (row < params.n_rows) {
+    var sum = product;
+#ifdef BIAS
+    sum += bias[params.bias_offset + row];
+#endif
+#ifdef RESIDUAL
+    sum += y[to + row];
+#endif
+    y[to + row] = sum;
+  }
+}
+
+// Four rows of a token.
+fn store4(row: u32, token: u32, sum: vec4<f32>) {
+  if (token >= step.n_tokens) { return; }
+  let to = token * params.out_stride + params.out_offset;
+  store(row, to, sum.x);
+  store(row + 1u, to, sum.y);
+  store(row + 2u, to, sum.z);
+  store(row + 3u, to, sum.w);
+}

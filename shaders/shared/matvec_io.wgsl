@@ -35,3 +35,26 @@ fn row_of(slot: u32) -> u32 {
   return min(slot, params.n_rows - 1u);
 #endif
 }
+
+// y[slot] = product + before, and the bias where there is one.
+fn store(slot: u32, product: f32, before: f32) {
+  if (slot < params.n_rows) {
+    var sum = product + before;
+#ifdef BIAS
+    sum += bias[params.bias_offset + slot];
+#endif
+    y[params.out_offset + slot] = sum;
+  }
+}
+
+#ifdef GLU
+// Of the pair of slots from an even one on.
+fn store_pair(slot: u32, gate: f32, value: f32) {
+#ifdef SIGMOID
+  let factor = 1.0 / (1.0 + exp(-gate));
+#else
+  let factor = gate / (1.0 + exp(-gate));
+#endif
+  if (slot < params.n_rows) { y[params.out_offset + slot / 2u] = factor * value; }
+}
+#endif

@@ -87,10 +87,16 @@ pub static ALTERNATIVE_KERNELS: &[&Kernel] =
 /// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
 pub static SHARED: &[(&str, &str)] = &[
     ("attn_prefill_io", wgsl!("shared/attn_prefill_io")),
+    ("attn_prefill_tiles", wgsl!("shared/attn_prefill_tiles")),
+    ("coop_weights", wgsl!("shared/coop_weights")),
+    ("decode_head", wgsl!("shared/decode_head")),
+    ("decode_pages", wgsl!("shared/decode_pages")),
     ("fixed", wgsl!("shared/fixed")),
+    ("forget_runs", wgsl!("shared/forget_runs")),
     ("lam_pages", wgsl!("shared/lam_pages")),
     ("live_pages", wgsl!("shared/live_pages")),
     ("matmul_io", wgsl!("shared/matmul_io")),
+    ("matvec_blocks", wgsl!("shared/matvec_blocks")),
     ("matvec_io", wgsl!("shared/matvec_io")),
     ("page_ends", wgsl!("shared/page_ends")),
     ("pages", wgsl!("shared/pages")),
@@ -98,6 +104,9 @@ pub static SHARED: &[(&str, &str)] = &[
     ("prune", wgsl!("shared/prune")),
     ("rank", wgsl!("shared/rank")),
     ("rows", wgsl!("shared/rows")),
+    ("sample_bins", wgsl!("shared/sample_bins")),
+    ("sample_list", wgsl!("shared/sample_list")),
+    ("sample_logits", wgsl!("shared/sample_logits")),
     ("step", wgsl!("shared/step")),
     ("weights", wgsl!("shared/weights")),
 ];
