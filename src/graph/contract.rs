@@ -175,6 +175,23 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// What most kernels are: they see the step, and have no flags, constants, quicker code or alternatives. Each gives the rest itself.
+    pub const PLAIN: Self = Self {
+        name: "",
+        wgsl: "",
+        bindings: &[],
+        params: &[],
+        uses_step: true,
+        flags: &[],
+        consts: &[],
+        twin: |_| unreachable!("every kernel has a twin"),
+        fast: None,
+        alternatives: None,
+        cases: || unreachable!("every kernel has cases"),
+    };
+}
+
+impl Kernel {
     /// The bindings that a variant has, in order.
     pub fn active_bindings<'a>(&'static self, variant: &'a Variant) -> impl Iterator<Item = &'static BindingDecl> + use<'a> {
         self.bindings.iter().filter(|declaration| declaration.active(variant))

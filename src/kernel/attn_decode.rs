@@ -5,14 +5,15 @@
 //! and the new key counts as it was rounded, so that a token sees the same numbers whichever way it comes in. Every split computes the query and
 //! Λ_t anew: cheaper than a dispatch. The partial row of (head, split) is its maximum, Σ p and Σ p·v.
 
-use super::attention::cases::{Fixture, Gates};
 use super::attention::pages::read_row;
 use super::attention::prologue::Prologue;
 use super::attention::{
-    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, SHIFT_SLOTS, Vectors, fast, forget_flag, forget_params,
-    head_dim_variant, lambda,
+    Heads, Kv, MAX_SPLITS, PAGE, PARTIAL_HEAD, Proj, QK_NORM_EPS, Vectors, fast, forget_flag, forget_params, head_dim_variant,
+    lambda,
 };
-use crate::graph::{Args, BindingDecl, BufferId, Case, Compare, Elem, Extent, Grid, Kernel, Recorder, Step, Tolerance};
+use crate::graph::{Args, BindingDecl, BufferId, Elem, Extent, Grid, Kernel, Recorder, Tolerance};
+
+mod cases;
 
 /// One row of the stacked projection and the pages to `partials: [n_heads, MAX_SPLITS, 2 + HEAD_DIM]`.
 pub static ATTN_DECODE: Kernel = Kernel {
@@ -49,15 +50,14 @@ pub static ATTN_DECODE: Kernel = Kernel {
         "scale",
         "qk_eps",
     ],
-    uses_step: true,
     flags: &[
         "VECTORS", "SHIFT", "K_SHIFT", "V_SHIFT", "QK_NORM", "ROPE", "F_FULL", "F_BIAS", "F_TABLE", "F_NONE", "KV_F16", "PRUNE",
     ],
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
     fast: Some(fast::decode),
-    alternatives: None,
-    cases,
+    cases: cases::cases,
+    ..Kernel::PLAIN
 };
 
 /// A page's sum has up to 64 terms p·v up to 2, each off by the δ of its score as in `attn_prefill`, 5e-6: 6e-4 if all were off the
@@ -177,130 +177,4 @@ fn twin(args: &mut Args<'_>) {
             }
         }
     }
-}
-
-/// What is special about a case.
-#[derive(Clone, Copy, Debug)]
-struct Special {
-    head_dim: usize,
-    group: usize,
-    f16: bool,
-    gates: Gates,
-    pos: usize,
-    pages_per_split: u32,
-    window: Option<usize>,
-    tau: Option<f32>,
-    parts: &'static str,
-}
-
-const PARTS: [&str; 6] =
-    ["all", "bias only, k shift", "v shift, norms, no forgetting", "full gate alone", "nothing", "rotations alone"];
-
-/// Everything, with the gates of a table.
-const REPLAYED: &str = "all, replayed gates";
-
-fn cases() -> Vec<Case> {
-    let plain = Special {
-        head_dim: 64,
-        group: 1,
-        f16: true,
-        gates: Gates::Soft,
-        pos: 200,
-        pages_per_split: 1,
-        window: None,
-        tau: None,
-        parts: "all",
-    };
-    let positions = [(0, 1), (1, 4), (63, 1), (64, 1), (65, 2), (200, 1), (200, 3)];
-    let mut all = Vec::new();
-    for (ix, head_dim) in Heads::HEAD_DIMS.into_iter().enumerate() {
-        for (n, (pos, pages_per_split)) in positions.into_iter().enumerate() {
-            let (f16, gates, parts) = ((ix + n) % 2 == 0, Gates::ALL[n % 3], PARTS[(n + ix) % PARTS.len()]);
-            all.push(Special { head_dim, f16, gates, pos, pages_per_split, parts, ..plain });
-        }
-    }
-    all.push(Special { gates: Gates::Hard, ..plain });
-    all.push(Special { pages_per_split: 4, ..plain });
-    // Widths whose rows are no divisor of a page, keys that heads share, sliding windows.
-    for (n, head_dim) in [24, 48, 80, 96, 120].into_iter().enumerate() {
-        all.push(Special { head_dim, f16: n % 2 == 0, pos: 130, parts: PARTS[n], ..plain });
-        all.push(Special { head_dim, f16: n % 2 == 1, pos: 64, group: 1 + n % 3, ..plain });
-    }
-    for (group, window, pos, f16) in
-        [(2, 1, 64, true), (3, 48, 200, false), (1, 65, 200, true), (2, 201, 200, true), (1, 500, 63, false)]
-    {
-        all.push(Special { group, window: Some(window), pos, f16, ..plain });
-        all.push(Special { group, window: Some(window), pos, f16: !f16, pages_per_split: 2, parts: "full gate alone", ..plain });
-    }
-    // Dead pages: none, some, all but the newest; splits with and without a share.
-    for (group, gates, pos, tau) in [
-        (1, Gates::Soft, 200, 1e6),
-        (1, Gates::Soft, 320, 0.5),
-        (2, Gates::Soft, 447, 1.5),
-        (1, Gates::Hard, 0, 1.0),
-        (3, Gates::Hard, 300, 300.0),
-        (1, Gates::Hard, 64 * 9, 40.0),
-        (1, Gates::Saturated, 321, 1.0),
-    ] {
-        all.push(Special { group, gates, f16: pos % 2 == 0, pos, tau: Some(tau), ..plain });
-    }
-    // Gates of a table of 70 rows: within its first round, behind it, by several heads a key, where pages die.
-    for (group, gates, pos, tau) in [(1, Gates::Soft, 65, None), (2, Gates::Hard, 200, None), (3, Gates::Soft, 447, Some(1.5))] {
-        all.push(Special { group, gates, f16: pos != 200, pos, tau, parts: REPLAYED, ..plain });
-    }
-    all.into_iter().map(case).collect()
-}
-
-fn case(special: Special) -> Case {
-    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, tau, parts } = special;
-    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
-    let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
-    fixture.kv.window = window;
-    let (proj, mut columns) = fixture.proj(1);
-    let mut vectors = fixture.vectors(pos + 1);
-    if let Some(tau) = tau {
-        fixture.prune(&vectors, tau, pos);
-    }
-    if parts == "bias only, k shift" {
-        (columns.f, columns.v_shift) = (None, None);
-    }
-    if parts == "v shift, norms, no forgetting" {
-        (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
-    }
-    if parts == REPLAYED {
-        fixture.gate_table(&mut vectors, 70);
-    }
-    if !matches!(parts, "all" | REPLAYED | "v shift, norms, no forgetting") {
-        (vectors.q_norm, vectors.k_norm) = (None, None);
-    }
-    if matches!(parts, "full gate alone" | "nothing" | "rotations alone") {
-        (columns.k_shift, columns.v_shift) = (None, None);
-    }
-    if matches!(parts, "nothing" | "rotations alone") {
-        (columns.f, vectors.f_bias) = (None, None);
-    }
-    if !matches!(parts, "all" | REPLAYED | "rotations alone") {
-        vectors.rope = None;
-    }
-    let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
-    let partials = fixture.output("partials", heads.partial_words());
-    let first_page = ((pos + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE) as u32;
-    let n_splits = ((pos / PAGE + 1) as u32 - first_page).div_ceil(pages_per_split);
-    // The fixture knows of dead pages as of slot 7.
-    let turn = if tau.is_some() { 7 } else { pos };
-    let [shift_in, shift_out] = [turn, turn + 1].map(|turn| (turn % SHIFT_SLOTS) as u32);
-    let pos = pos as u32;
-    let step = Step { pos, n_tokens: 1, n_splits, pages_per_split, shift_in, shift_out, first_page, pad: 0 };
-    let kv = fixture.kv;
-    let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
-    let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
-    // A gate that is known is on the grid.
-    let lambda = if parts == REPLAYED { Compare::Exact } else { Compare::Fixed64(LAMBDA) };
-    expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, lambda)]);
-    if columns.k_shift.is_some() || columns.v_shift.is_some() {
-        expect.push((shift_rows, Compare::Exact));
-    }
-    fixture.case(format!("{special:?}"), step, &expect, |r| {
-        AttnDecode { heads: &heads, proj, columns: &columns, vectors: &vectors, kv: &kv, shift_rows, partials }.record(r);
-    })
 }

@@ -22,13 +22,12 @@ pub static ATTN_FULL: Kernel = Kernel {
         BindingDecl::write("o", Elem::F32x4),
     ],
     params: &["stride", "n_heads", "scale"],
-    uses_step: true,
     flags: &["CAUSAL"],
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// o is a mean of values up to 2, so it moves by 2·δ when the scores move by δ: an f32 dot product of up to 128 terms, a rounded

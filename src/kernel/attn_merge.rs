@@ -21,13 +21,11 @@ pub static ATTN_MERGE: Kernel = Kernel {
         BindingDecl::write("page_table", Elem::U32).only_if(&["PRUNE"]),
     ],
     params: &["gate", "out_norm", "eps", "n_kv_heads", "n_layers", "layer", "group", "live", "ends", "prune"],
-    uses_step: true,
     flags: &["GATE", "GATE_SILU", "VECTORS", "OUT_NORM", "PRUNE"],
     consts: &["HEAD_DIM", "MAX_SPLITS"],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// Sums of up to 32 terms, two exponentials, a norm and a gate, of numbers up to 8.

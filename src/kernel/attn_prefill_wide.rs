@@ -12,17 +12,16 @@ pub static ATTN_PREFILL_WIDE: Kernel = Kernel {
     wgsl: wgsl!("attn_prefill_wide"),
     bindings: attn_prefill::BINDINGS,
     params: attn_prefill::PARAMS,
-    uses_step: true,
     flags: &["KV_F16", "PRUNE", NARROW, WIDE],
     consts: &["HEAD_DIM", "QUERIES"],
     twin: attn_prefill::twin,
-    fast: None,
     alternatives: Some(Alternatives {
         needs: &[(NARROW, Need::WorkgroupBytes(workgroup_bytes(32))), (WIDE, Need::WorkgroupBytes(workgroup_bytes(64)))],
         of: |_, _| Vec::new(),
-        probe: attn_prefill::probe,
+        probe: attn_prefill::cases::probe,
     }),
-    cases: attn_prefill::cases,
+    cases: attn_prefill::cases::cases,
+    ..Kernel::PLAIN
 };
 
 /// Heads of up to 32 channels, and of more: they differ in workgroup memory.

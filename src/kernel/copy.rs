@@ -25,11 +25,9 @@ pub static COPY: Kernel = Kernel {
     params: &["n"],
     uses_step: false,
     flags: &["PAIRS_1", "PAIRS_2", "PAIRS_4"],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// How many pairs there can be.

@@ -20,13 +20,11 @@ pub static EMBED: Kernel = Kernel {
         BindingDecl::write("x", Elem::F32x4),
     ],
     params: &["first_row", "n_rows", "k"],
-    uses_step: true,
     flags: &layout::flags::<N_FLAGS>(&[]),
     consts: &["WG"],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 const WG: u32 = 64;

@@ -18,13 +18,10 @@ pub static FORGET_GATE: Kernel = Kernel {
         BindingDecl::read("page_table", Elem::U32),
     ],
     params: &["stride", "column", "bias", "n_kv_heads", "n_layers", "layer", "group", "period"],
-    uses_step: true,
     flags: &["F_FULL", "F_BIAS", "F_TABLE", "F_NONE"],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// Records it: gates from `columns.f` and `vectors.f_bias`, from the bias alone, from `vectors.f_table`, or none at all (Λ stays

@@ -16,13 +16,9 @@ pub static FORGET_SUM: Kernel = Kernel {
     wgsl: wgsl!("forget_sum"),
     bindings: &[BindingDecl::read("x", Elem::F32), BindingDecl::read("bias", Elem::F32), BindingDecl::write("lam", Elem::U32x2)],
     params: &["stride", "column", "n_heads"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// What the layer's authors add to the gate before its logarithm.

@@ -15,13 +15,11 @@ pub static GLU: Kernel = Kernel {
     wgsl: wgsl!("glu"),
     bindings: &[BindingDecl::read("gate_up", Elem::F32), BindingDecl::write("y", Elem::F32)],
     params: &["width", "stride", "offset"],
-    uses_step: true,
     flags: &["SIGMOID"],
-    consts: &[],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// Two exponentials and a product: 4 roundings.

@@ -21,13 +21,10 @@ pub static KV_APPEND: Kernel = Kernel {
         BindingDecl::read("page_table", Elem::U32),
     ],
     params: &["k_stride", "k_column", "v_stride", "v_column", "row", "n_kv_heads", "n_layers", "layer"],
-    uses_step: true,
     flags: &["V_OWN", "KV_F16"],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// Records it; `k` and `v` are `[tokens, kv_width]` inside rows of one buffer or of two.

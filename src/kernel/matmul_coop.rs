@@ -13,11 +13,9 @@ pub static MATMUL_COOP: Kernel = Kernel {
     wgsl: wgsl!("matmul_coop"),
     bindings: matmul::BINDINGS,
     params: matmul::PARAMS,
-    uses_step: true,
     flags: &layout::flags::<{ N_FLAGS + 3 }>(&["BIAS", "RESIDUAL", COOP]),
     consts: &["ROWS"],
     twin: matmul::twin,
-    fast: None,
     alternatives: Some(Alternatives {
         needs: &[
             (COOP, Need::Coop(SHAPE)),
@@ -26,9 +24,10 @@ pub static MATMUL_COOP: Kernel = Kernel {
             (COOP, Need::WorkgroupBytes(WORKGROUP_BYTES)),
         ],
         of: |_, _| Vec::new(),
-        probe: matmul::probe,
+        probe: matmul::cases::probe,
     }),
-    cases: matmul::cases,
+    cases: matmul::cases::cases,
+    ..Kernel::PLAIN
 };
 
 const COOP: &str = "COOP";

@@ -12,13 +12,10 @@ pub static MATMUL_WIDE: Kernel = Kernel {
     wgsl: wgsl!("matmul_wide"),
     bindings: matmul::BINDINGS,
     params: matmul::PARAMS,
-    uses_step: true,
     flags: &layout::flags::<{ N_FLAGS + 2 }>(&["BIAS", "RESIDUAL"]),
-    consts: &[],
     twin: matmul::twin,
-    fast: None,
-    alternatives: None,
-    cases: matmul::cases,
+    cases: matmul::cases::cases,
+    ..Kernel::PLAIN
 };
 
 /// Rows, and tokens.

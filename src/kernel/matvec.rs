@@ -43,13 +43,13 @@ pub static MATVEC: Kernel = Kernel {
     wgsl: wgsl!("matvec"),
     bindings: BINDINGS,
     params: PARAMS,
-    uses_step: true,
     flags: FLAGS,
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast),
     alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers, probe: cases::probe }),
     cases: cases::cases,
+    ..Kernel::PLAIN
 };
 
 const WG: u32 = 64;

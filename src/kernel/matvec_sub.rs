@@ -11,17 +11,16 @@ pub static MATVEC_SUB: Kernel = Kernel {
     wgsl: wgsl!("matvec_sub"),
     bindings: matvec::BINDINGS,
     params: matvec::PARAMS,
-    uses_step: true,
     flags: matvec::SUB_FLAGS,
     consts: &["WG", "LANES", "ROWS", "K"],
     twin: matvec::twin,
-    fast: None,
     alternatives: Some(Alternatives {
         needs: &[(SUBGROUPS, Need::Subgroups)],
         of: |_, _| Vec::new(),
         probe: matvec::cases::probe,
     }),
     cases: matvec::cases::cases,
+    ..Kernel::PLAIN
 };
 
 pub(super) const SUBGROUPS: &str = "SUBGROUPS";

@@ -13,13 +13,11 @@ pub static OUTPUT_GATE: Kernel = Kernel {
     wgsl: wgsl!("output_gate"),
     bindings: &[BindingDecl::read("proj", Elem::F32), BindingDecl::write("o", Elem::F32)],
     params: &["width", "stride", "column"],
-    uses_step: true,
     flags: &["GATE_SILU"],
-    consts: &[],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// An exponential, a division and two products, of numbers up to 4.

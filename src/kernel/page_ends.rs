@@ -15,13 +15,9 @@ pub static PAGE_ENDS: Kernel = Kernel {
         BindingDecl::write("page_table", Elem::U32),
     ],
     params: &["n_kv_heads", "n_layers", "layer", "group", "live", "ends", "prune"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// ln G, G from 1 to some thousands of exponentials good to a few units each: 2^-21 where WGSL's log is at its worst, near 1.

@@ -15,13 +15,9 @@ pub static QUANTIZE_ROWS: Kernel = Kernel {
     wgsl: wgsl!("quantize_rows"),
     bindings: &[BindingDecl::read("x", Elem::F32), BindingDecl::write("q", Elem::U32), BindingDecl::write("scales", Elem::F32)],
     params: &["width", "words"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// A quotient off by 2.5 units of 2^-24.

@@ -19,13 +19,11 @@ pub static RMS_NORM: Kernel = Kernel {
         BindingDecl::write("y", Elem::F32),
     ],
     params: &["rows_per_token", "width", "in_stride", "in_offset", "out_stride", "out_offset", "w_offset", "eps"],
-    uses_step: true,
     flags: &["COPY"],
     consts: &["WG", "LANES"],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// A sum of squares in f32 (relative error ~1e-6 at width 1536, halved by the root), a root of 2 ulp and two products.

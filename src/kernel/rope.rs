@@ -14,13 +14,9 @@ pub static ROPE: Kernel = Kernel {
     wgsl: wgsl!("rope"),
     bindings: &[BindingDecl::read("vectors", Elem::F32), BindingDecl::write("x", Elem::F32)],
     params: &["pairs", "half", "stride", "column", "table"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// Two products and a sum, of numbers up to 2.

@@ -28,17 +28,16 @@ pub static SAMPLE: Kernel = Kernel {
         BindingDecl::read("options", Elem::U32),
     ],
     params: &["vocab", "k"],
-    uses_step: true,
     flags: &layout::flags::<{ N_FLAGS + 2 }>(&[GATHER, LARGE_GROUP]),
     consts: &["WG"],
     twin,
-    fast: None,
     alternatives: Some(Alternatives {
         needs: &[(LARGE_GROUP, Need::Invocations(LARGE_WG)), (LARGE_GROUP, Need::WorkgroupBytes(LARGE_BYTES))],
         of: offers,
         probe: cases::probe,
     }),
     cases: cases::cases,
+    ..Kernel::PLAIN
 };
 
 /// WebGPU's default largest workgroup.

@@ -21,13 +21,10 @@ pub static TERNARY_MATMUL: Kernel = Kernel {
         BindingDecl::write("y", Elem::F32),
     ],
     params: &["n_rows", "groups", "out_stride", "out_offset", "scale"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// An exact sum below 2^24, two roundings of its scale: a relative error of 1.2e-7, of values up to about 20.

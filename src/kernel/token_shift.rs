@@ -18,13 +18,10 @@ pub static TOKEN_SHIFT: Kernel = Kernel {
         BindingDecl::write("y", Elem::F32),
     ],
     params: &["width", "head_dim", "stride", "column", "gate", "which"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
     fast: Some(fast),
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 /// A sigmoid (an exponential and a division: 1e-6 relative at most) and three roundings, of numbers up to 2.

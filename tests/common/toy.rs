@@ -8,10 +8,11 @@ use kitfox::kernel::inputs;
 /// The toy's bindings.
 pub const BINDINGS: &[BindingDecl] = &[BindingDecl::read("a", Elem::F32), BindingDecl::write("y", Elem::F32)];
 
-/// y[t, i] = a[t, i] · a[t, width + i] for the step's tokens.
-pub static TOY: Kernel = Kernel {
-    name: "toy",
-    wgsl: "// y[t, i] = a[t, i] · a[t, width + i]
+/// The WGSL of a toy: y[t, i] is what `$product`, of `a`, `row` and `i`, leaves in `product`.
+macro_rules! toy_wgsl {
+    ($product:literal) => {
+        concat!(
+            "// y[t, i] = a[t, i] · a[t, width + i]
 @group(0) @binding(0) var<storage, read> a: array<f32>; // [tokens, 2·width]
 @group(0) @binding(1) var<storage, read_write> y: array<f32>; // [tokens, width]
 struct Params { width: u32 }
@@ -23,18 +24,27 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let t = id.y;
   if (i >= params.width || t >= step.n_tokens) { return; }
   let row = t * 2u * params.width;
-  y[t * params.width + i] = a[row + i] * a[row + params.width + i];
-}
 ",
+            $product,
+            "
+  y[t * params.width + i] = product;
+}
+"
+        )
+    };
+}
+#[allow(unused_imports, reason = "not every program that has this file makes another toy")]
+pub(crate) use toy_wgsl;
+
+/// y[t, i] = a[t, i] · a[t, width + i] for the step's tokens.
+pub static TOY: Kernel = Kernel {
+    name: "toy",
+    wgsl: toy_wgsl!("  let product = a[row + i] * a[row + params.width + i];"),
     bindings: BINDINGS,
     params: &["width"],
-    uses_step: true,
-    flags: &[],
-    consts: &[],
     twin,
-    fast: None,
-    alternatives: None,
     cases,
+    ..Kernel::PLAIN
 };
 
 fn twin(args: &mut Args<'_>) {

@@ -28,12 +28,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     bindings: &[BindingDecl::read("a", Elem::U32), BindingDecl::read("b", Elem::U32), BindingDecl::write("y", Elem::U32)],
     params: &["n", "add"],
     uses_step: false,
-    flags: &[],
-    consts: &[],
     twin: mix,
-    fast: None,
-    alternatives: None,
     cases: Vec::new,
+    ..Kernel::PLAIN
 };
 
 fn mix(args: &mut Args<'_>) {
@@ -55,13 +52,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>) { x[id.x] += BY * (step.pos + 1u);
 ",
     bindings: &[BindingDecl::write("x", Elem::U32)],
     params: &[],
-    uses_step: true,
-    flags: &[],
     consts: &["BY"],
     twin: bump,
-    fast: None,
-    alternatives: None,
     cases: Vec::new,
+    ..Kernel::PLAIN
 };
 
 fn bump(args: &mut Args<'_>) {

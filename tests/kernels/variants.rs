@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::toy;
-use crate::common::toy::{BINDINGS, TOY};
+use crate::common::toy::{BINDINGS, TOY, toy_wgsl};
 use kitfox::gpu::{Executor, Host, set_host, tune};
 use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
 use kitfox::kernel::KERNELS;
@@ -16,19 +16,8 @@ use std::rc::Rc;
 /// one that is right.
 static VARIED: Kernel = Kernel {
     name: "varied",
-    wgsl: "// y[t, i] = a[t, i] · a[t, width + i]
-@group(0) @binding(0) var<storage, read> a: array<f32>; // [tokens, 2·width]
-@group(0) @binding(1) var<storage, read_write> y: array<f32>; // [tokens, width]
-struct Params { width: u32 }
-@group(0) @binding(8) var<uniform> params: Params;
-#import step
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-  let i = id.x;
-  let t = id.y;
-  if (i >= params.width || t >= step.n_tokens) { return; }
-  let row = t * 2u * params.width;
-  var product = a[row + i] * a[row + params.width + i];
+    wgsl: toy_wgsl!(
+        "  var product = a[row + i] * a[row + params.width + i];
 #ifdef BROKEN
   product = nothing;
 #endif
@@ -37,23 +26,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #endif
 #ifdef RIGHT
   product = a[row + params.width + i] * a[row + i];
-#endif
-  y[t * params.width + i] = product;
-}
-",
+#endif"
+    ),
     bindings: BINDINGS,
     params: &["width"],
-    uses_step: true,
     flags: &["BROKEN", "WRONG", "ABSENT", "RIGHT"],
-    consts: &[],
     twin: |args| (TOY.twin)(args),
-    fast: None,
     alternatives: Some(Alternatives {
         needs: &[("ABSENT", Need::Invocations(u32::MAX))],
         of: offered,
         probe: |_| toy::case(&VARIED),
     }),
     cases: || vec![toy::case(&VARIED)],
+    ..Kernel::PLAIN
 };
 
 fn offered(dispatch: &Dispatch, _: &Features) -> Vec<Alternative> {

@@ -22,7 +22,7 @@ fn options(seed: u64) -> GenerateOptions {
 }
 
 /// Text and ids of a whole generation.
-fn run(model: &mut Model, prompt: &str, options: GenerateOptions) -> (String, Vec<u32>, FinishReason) {
+pub(crate) fn run(model: &mut Model, prompt: &str, options: GenerateOptions) -> (String, Vec<u32>, FinishReason) {
     let mut generation = Generation::new(model, prompt, options).unwrap();
     let (mut text, mut ids) = (String::new(), Vec::new());
     while let Some(piece) = block_on(generation.next(model)).unwrap() {

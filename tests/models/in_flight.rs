@@ -158,15 +158,8 @@ fn a_long_text_of_a_model_whose_pages_die_creates_nothing() {
 }
 
 fn run(model: &mut Model, prompt: &str, options: GenerateOptions) -> (String, Vec<u32>, FinishReason, usize) {
-    let mut generation = Generation::new(model, prompt, options).unwrap();
-    let (mut text, mut ids) = (String::new(), Vec::new());
-    while let Some(piece) = block_on(generation.next(model)).unwrap() {
-        text += &piece.text;
-        ids.extend(piece.ids);
-    }
-    assert_eq!(ids, generation.generated_ids());
-    assert_eq!(block_on(generation.next(model)).unwrap(), None, "after the end comes nothing");
-    (text, ids, generation.finish().unwrap().clone(), model.pos())
+    let (text, ids, finish) = crate::generate::run(model, prompt, options);
+    (text, ids, finish, model.pos())
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub fn run(arguments: &Arguments, shape: &[usize]) -> Done {
         return Err(Error::argument("device", "auto or gpu: the ways to multiply are a GPU's", "the CPU").into());
     }
     let gpu = open_gpu(baseline(arguments.model.baseline))?;
-    let times = block_on(race(&gpu, &matmul::MATMUL, &matmul::sample(ty, shape)))?;
+    let times = block_on(race(&gpu, &matmul::MATMUL, &matmul::cases::sample(ty, shape)))?;
     let operations = 2.0 * shape.map(|size| size as f64).iter().product::<f64>();
     let rates: Vec<_> = times.into_iter().map(|(way, seconds)| (way, seconds * 1e6, operations / seconds / 1e12)).collect();
     if arguments.json {
