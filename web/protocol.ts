@@ -10,24 +10,18 @@ import type { WireError } from './errors.js';
 import type { Gates } from './forgetting.js';
 import type { LayerInfo, LayerWeights } from './layer-options.js';
 import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
-import type { DeviceChoice, Info, LoadOptions, Summary } from './options.js';
+import type { DeviceChoice, GenerateOptions, Info, LoadOptions, Summary } from './options.js';
 import type { ValueRequest } from './requests.js';
 import type { Plan, PlanMessage } from './plan.js';
 
+/** What the page does by itself, or gives to the engine in another form. */
+type Converted = 'maxTokens' | 'seed' | 'stop' | 'logitBias' | 'signal' | 'onPrefill';
+
 /** Options of a call as the engine takes them: what is absent has the engine's default. */
-export interface EngineOptions {
+export interface EngineOptions extends Omit<GenerateOptions, Converted> {
   maxTokens: number;
-  temperature?: number;
-  topK?: number;
-  topP?: number;
-  minP?: number;
-  repeatPenalty?: number;
-  repeatLastN?: number;
   seed: number;
   stop: readonly string[];
-  ignoreEos?: boolean;
-  inFlight?: number;
-  logprobs?: boolean;
   /** Ids, and what is added to the logit of each. */
   biasedIds?: Uint32Array;
   biases?: Float32Array;

@@ -58,111 +58,126 @@ interface Queued {
 
 /** Answers the page's messages on `port`. */
 export function serve(port: Port, host: Host): void {
-  const queue: Queued[] = [];
-  let held: Held | undefined;
-  let running: Queued | undefined;
-  let dead = false;
+  const server = new Server(port, host);
+  port.onmessage = ({ data }) => server.take(data);
+}
+
+/** One model (or layer), the calls that wait for it, and the one that it is at. */
+class Server {
+  readonly #port: Port;
+  readonly #host: Host;
+  readonly #queue: Queued[] = [];
+  #held: Held | undefined;
+  #running: Queued | undefined;
+  #dead = false;
   /** Of each session its last answer, until something else is asked of that session: what was told of it then stays true. */
-  const answers = new Map<number, { call: number; cut: (taken: number) => void }>();
-  const cuts: (() => void)[] = [];
+  readonly #answers = new Map<number, { call: number; cut: (taken: number) => void }>();
+  readonly #cuts: (() => void)[] = [];
   /** Ends what waits for the engine. */
-  let fail: ((thrown: unknown) => void) | undefined;
-  let crash: unknown;
+  #fail: ((thrown: unknown) => void) | undefined;
+  #crash: unknown;
 
-  host.crash.catch((thrown: unknown) => {
-    [dead, crash] = [true, thrown];
-    fail?.(thrown);
-    say({ type: 'crashed', error: toWire(thrown) });
-  });
-
-  port.onmessage = ({ data }) => {
-    if (dead) return;
-    if (data.type === 'load' || data.type === 'load-layer' || data.type === 'plan') void load(data);
-    else if (data.type === 'abort') abort(data);
-    else {
-      queue.push({ call: data, aborted: false });
-      if (running === undefined) void drain();
-    }
-  };
-
-  function say(message: ToPage, transfer: ArrayBuffer[] = []): void {
-    port.postMessage(message, transfer);
+  constructor(port: Port, host: Host) {
+    [this.#port, this.#host] = [port, host];
+    host.crash.catch((thrown: unknown) => {
+      [this.#dead, this.#crash] = [true, thrown];
+      this.#fail?.(thrown);
+      this.#say({ type: 'crashed', error: toWire(thrown) });
+    });
   }
 
-  async function load(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<void> {
-    say({ type: 'begun' });
+  take(message: ToWorker): void {
+    if (this.#dead) return;
+    if (message.type === 'load' || message.type === 'load-layer' || message.type === 'plan') void this.#load(message);
+    else if (message.type === 'abort') this.#abort(message);
+    else {
+      this.#queue.push({ call: message, aborted: false });
+      if (this.#running === undefined) void this.#drain();
+    }
+  }
+
+  #say(message: ToPage, transfer: ArrayBuffer[] = []): void {
+    this.#port.postMessage(message, transfer);
+  }
+
+  async #load(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<void> {
+    this.#say({ type: 'begun' });
     try {
-      const tell: Tell = { onProgress: (progress) => say({ type: 'progress', ...progress }), onEvent: (event) => say({ type: 'event', event }) };
-      held = await unlessCrashed(() => host.load(message, tell));
-      say({ type: 'ready', info: held.info() });
+      const tell: Tell = {
+        onProgress: (progress) => this.#say({ type: 'progress', ...progress }),
+        onEvent: (event) => this.#say({ type: 'event', event }),
+      };
+      this.#held = await this.#unlessCrashed(() => this.#host.load(message, tell));
+      this.#say({ type: 'ready', info: this.#held.info() });
     } catch (thrown) {
-      if (!dead) say({ type: 'failed', error: toWire(thrown) });
+      if (!this.#dead) this.#say({ type: 'failed', error: toWire(thrown) });
     }
   }
 
   /** A reaction on the promise of a crash would stay there for ever, with what the work gave: there is one for all. */
-  function unlessCrashed<T>(work: () => Promise<T>): Promise<T> {
+  #unlessCrashed<T>(work: () => Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      fail = reject;
-      if (dead) reject(crash);
+      this.#fail = reject;
+      if (this.#dead) reject(this.#crash);
       else work().then(resolve, reject);
-    }).finally(() => (fail = undefined));
+    }).finally(() => (this.#fail = undefined));
   }
 
-  function abort({ call: number, taken }: Abort): void {
-    const waits = queue.findIndex(({ call }) => call.call === number);
-    const [found] = waits < 0 ? (running?.call.call === number ? [running] : []) : queue.splice(waits, 1);
+  #abort({ call: number, taken }: Abort): void {
+    const waits = this.#queue.findIndex(({ call }) => call.call === number);
+    const now = this.#running?.call.call === number ? [this.#running] : [];
+    const [found] = waits < 0 ? now : this.#queue.splice(waits, 1);
     // Told at once, however long the step takes: what it does is undone before the next call.
-    if (found?.aborted === false) say({ type: 'error', call: number, error: toWire(aborted()) });
+    if (found?.aborted === false) this.#say({ type: 'error', call: number, error: toWire(aborted()) });
     if (found !== undefined) found.aborted = true;
-    const answer = [...answers.values()].find(({ call }) => call === number);
+    const answer = [...this.#answers.values()].find(({ call }) => call === number);
     if (taken === undefined || answer === undefined) return;
-    cuts.push(() => answer.cut(taken));
-    if (running === undefined) void drain();
+    this.#cuts.push(() => answer.cut(taken));
+    if (this.#running === undefined) void this.#drain();
   }
 
-  async function drain(): Promise<void> {
+  async #drain(): Promise<void> {
     for (;;) {
-      for (const cut of cuts.splice(0)) attempt(cut);
-      const next = dead ? undefined : queue.shift();
-      running = next;
+      for (const cut of this.#cuts.splice(0)) this.#attempt(cut);
+      const next = this.#dead ? undefined : this.#queue.shift();
+      this.#running = next;
       if (next === undefined) return;
       try {
-        await run(next);
+        await this.#run(next);
       } catch (thrown) {
-        failed(next, thrown);
+        this.#failed(next, thrown);
       }
     }
   }
 
-  function attempt(cut: () => void): void {
+  #attempt(cut: () => void): void {
     try {
-      if (!dead) cut();
+      if (!this.#dead) cut();
     } catch (thrown) {
-      failed(undefined, thrown);
+      this.#failed(undefined, thrown);
     }
   }
 
-  function failed(queued: Queued | undefined, thrown: unknown): void {
+  #failed(queued: Queued | undefined, thrown: unknown): void {
     const error = toWire(thrown);
     // A trap of the engine that its panic hook did not see (out of memory, say) leaves it in an unknown state all the same.
-    if (error.code === 'crashed') [dead, crash] = [true, thrown];
-    if (dead) say({ type: 'crashed', error });
-    else if (queued?.aborted === false) say({ type: 'error', call: queued.call.call, error });
+    if (error.code === 'crashed') [this.#dead, this.#crash] = [true, thrown];
+    if (this.#dead) this.#say({ type: 'crashed', error });
+    else if (queued?.aborted === false) this.#say({ type: 'error', call: queued.call.call, error });
   }
 
-  async function run(queued: Queued): Promise<void> {
-    if (held === undefined) throw new KitfoxError('worker', 'a call came before the load had ended');
+  async #run(queued: Queued): Promise<void> {
+    if (this.#held === undefined) throw new KitfoxError('worker', 'a call came before the load had ended');
     const { call } = queued;
     const step = async <T>(work: () => Promise<T>): Promise<T> => {
       await breathe();
       if (queued.aborted) throw aborted();
-      return unlessCrashed(work);
+      return this.#unlessCrashed(work);
     };
-    const cutBy = (session: number, cut: (taken: number) => void): void => void answers.set(session, { call: call.call, cut });
-    if ('session' in call && call.session !== undefined) answers.delete(call.session);
-    say({ type: 'started', call: call.call });
-    await held.answer(call, { step, cutBy, say });
+    const cutBy = (session: number, cut: (taken: number) => void): void => void this.#answers.set(session, { call: call.call, cut });
+    if ('session' in call && call.session !== undefined) this.#answers.delete(call.session);
+    this.#say({ type: 'started', call: call.call });
+    await this.#held.answer(call, { step, cutBy, say: (message, transfer) => this.#say(message, transfer) });
   }
 }
 

@@ -155,15 +155,21 @@ impl Model {
             watch: None,
             origin: None,
         };
-        if let (None, Device::Gpu(gpu)) = (origin.options.chunk, &model.device) {
-            let graphs = [Some(model.graphs.prefill), model.graphs.score];
-            model.chunks =
-                Chunks::measured(chunk, graphs.into_iter().flatten().map(|graph| gpu.token_tile(graph)).fold(PAGE, usize::max));
+        if origin.options.chunk.is_none() {
+            model.measure_chunks(chunk);
         }
         // The CPU is never lost.
         model.origin = matches!(model.device, Device::Gpu(_)).then_some(origin);
         model.warm_up().await?;
         Ok(model)
+    }
+
+    /// On a GPU chunks follow measured time, from a kernel's tile to `most` tokens.
+    fn measure_chunks(&mut self, most: usize) {
+        if let Device::Gpu(gpu) = &self.device {
+            let graphs = [Some(self.graphs.prefill), self.graphs.score].into_iter().flatten();
+            self.chunks = Chunks::measured(most, graphs.map(|graph| gpu.token_tile(graph)).fold(PAGE, usize::max));
+        }
     }
 }
 
