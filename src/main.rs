@@ -2,11 +2,10 @@
 
 mod cli;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cli::Cli::try_parse() {
+    match cli::Cli::read() {
         Ok(cli) => cli::run(cli),
         Err(error) => cli::usage(&error),
     }

@@ -1,30 +1,41 @@
 //! `kitfox check`: every kernel on this machine's adapter, or the CPU's fast code, against the plain twins.
 
 use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
-use super::{DeviceArgument, baseline, open_gpu};
-use clap::Args;
+use super::{baseline, open_gpu};
+use clap::{Args, ValueEnum};
 use kitfox::kernel::KERNELS;
 use kitfox::session::check::{Checked, check, check_kernel_on_cpu};
 use kitfox::{Error, Result};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// What is compared with the twins: a GPU (hardware before software) or the CPU's fast code; `auto`: a GPU if there is one
+    /// What is compared with the twins
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
-    device: DeviceArgument,
+    device: Checkable,
     /// Only what runs with WebGPU's default limits and no optional feature (also by KITFOX_BASELINE=1)
     #[arg(long)]
     baseline: bool,
+}
+
+/// What has a twin to be compared with.
+#[derive(ValueEnum, Clone, Copy, Default)]
+enum Checkable {
+    /// A GPU, hardware before software, if there is one; else the CPU
+    #[default]
+    Auto,
+    /// A GPU, hardware before software
+    Gpu,
+    /// The CPU's fast code
+    Cpu,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
     let baseline = baseline(arguments.baseline);
     let (device, checked) = match arguments.device {
-        DeviceArgument::Cpu => ("cpu".to_owned(), check_cpu()),
-        DeviceArgument::Twin => return Err(Error::argument("device", "auto, gpu or cpu", "twin: nothing to compare").into()),
-        DeviceArgument::Gpu => check_gpu(baseline)?,
-        DeviceArgument::Auto => match check_gpu(baseline) {
+        Checkable::Cpu => ("cpu".to_owned(), check_cpu()),
+        Checkable::Gpu => check_gpu(baseline)?,
+        Checkable::Auto => match check_gpu(baseline) {
             Err(Error::NoGpu(why)) => {
                 say(&format!("note: {why}: checking the CPU's code instead"));
                 ("cpu".to_owned(), check_cpu())

@@ -43,6 +43,15 @@ pub fn run(arguments: &Arguments) -> Done {
     if arguments.json_escaped {
         checkpoint.set_json_escaped_text();
     }
+    if checkpoint.tokenizer.is_none() {
+        say("note: there is no tokenizer: of the model's commands only those that take ids will run (logits, bench)");
+    }
+    if let Some(quantized) = checkpoint.quantized() {
+        say(&format!(
+            "note: {} is quantized already ({quantized}): what that lost does not come back",
+            arguments.input.display()
+        ));
+    }
     let converted = new.write(|out, name| write(&mut checkpoint, quant, out, name))?;
     for fallback in &converted.fallbacks {
         let (width, asked, ty) = (fallback.width, fallback.asked, fallback.ty);

@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Ends the text before this string; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
-    /// Tokens that prompt and continuation may have; default: what the model states, else 4096
+    /// Tokens whose keys have room, in whole pages of 64; a text whose keys are forgotten may grow longer. Default: what the model states, else 4096
     #[arg(short, long, value_name = "TOKENS")]
     context: Option<usize>,
     /// Element type of the KV cache
@@ -60,19 +60,19 @@ pub struct Arguments {
 #[derive(Args)]
 struct Sampling {
     /// Divides the logits; 0 always takes the best token
-    #[arg(long, value_name = "T", default_value_t = SamplerOptions::default().temperature, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = SamplerOptions::default().temperature)]
     temp: f32,
     /// Draw from the K best tokens; 0 = all
     #[arg(long, value_name = "K", default_value_t = SamplerOptions::default().top_k)]
     top_k: usize,
     /// Draw from the best tokens whose probabilities sum to P
-    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().top_p, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().top_p)]
     top_p: f32,
     /// Draw from tokens at least this fraction as probable as the best
-    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().min_p, allow_negative_numbers = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplerOptions::default().min_p)]
     min_p: f32,
     /// Makes recent tokens less likely; default 1.1, and 1 with --temp 0
-    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    #[arg(long, value_name = "R")]
     repeat_penalty: Option<f32>,
     /// How many tokens are recent
     #[arg(long, value_name = "N", default_value_t = SamplerOptions::default().repeat_last_n)]
@@ -165,7 +165,7 @@ pub fn read_prompt(prompt: String) -> Result<String> {
     if text.is_empty() { Err(Error::argument("prompt", "text", "an empty stdin")) } else { Ok(text) }
 }
 
-/// Seconds of the two phases. The first token comes from the prompt's last logits, so a rate counts the others.
+/// Seconds to the first token, which comes from the prompt's last logits, and of the others; a rate counts those.
 struct Times {
     prompt: f64,
     decode: f64,
@@ -191,14 +191,17 @@ fn generate(
     let mut logprobs = Vec::new();
     let start = Instant::now();
     prefill(&mut generation, model)?;
-    let prompt_end = Instant::now();
+    // On a GPU the prompt's last part is under way still: it has been read when the first token comes.
+    let mut first = None;
     while let Some(piece) = pollster::block_on(generation.next(model))? {
+        first.get_or_insert_with(Instant::now);
         if !json {
             print(&piece.text)?;
         }
         text += &piece.text;
         logprobs.extend(piece.logprobs);
     }
+    let prompt_end = first.unwrap_or_else(Instant::now);
     let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
     if !json && io::stdout().is_terminal() {
         print("\n")?;

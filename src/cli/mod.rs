@@ -19,7 +19,7 @@ mod perplexity;
 mod session_file;
 mod source;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use kitfox::gpu::{AdapterPick, Gpu};
 use kitfox::session::{DeviceChoice, KvType, LoadOptions, Overflow, Pruning};
 use output::Stop;
@@ -32,6 +32,21 @@ use std::process::ExitCode;
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+impl Cli {
+    /// From the arguments of the process.
+    ///
+    /// # Errors
+    /// Bad usage, and what help and version print.
+    pub fn read() -> clap::error::Result<Self> {
+        Self::from_arg_matches(&with_negatives(Self::command()).try_get_matches()?)
+    }
+}
+
+/// `-5` is a number for the option in front of it, which may say why it wants none.
+fn with_negatives(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(with_negatives)
 }
 
 #[derive(Subcommand)]

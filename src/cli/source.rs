@@ -49,6 +49,9 @@ pub fn say_note(model: &Model) {
         say(&format!("note: {note}; running on {}", model.device_name()));
     }
     if let Device::Gpu(executor) = model.device() {
+        if executor.gpu().info().software {
+            say(&format!("note: {} is a software adapter: the CPU device (--device cpu) is quicker", model.device_name()));
+        }
         executor.gpu().notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
     }
     if let Some(note) = model.pruning_note() {

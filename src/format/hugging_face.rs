@@ -173,6 +173,10 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     // A link to nowhere is there, and opening it says what is wrong: a tokenizer half downloaded must not pass for none.
     let there = |name: &str| dir.join(name).symlink_metadata().is_ok();
 
+    if !there("config.json") {
+        let reason = "no config.json in it: neither a Hugging Face directory nor a .gguf file".to_owned();
+        return Err(Error::Io { file: dir.display().to_string(), action: "open", reason });
+    }
     let config = read_text(&mut FileSource::open(&dir.join("config.json"))?, MAX_CONFIG).await?;
     let (tokenizer_file, tokenizer) = if there("tokenizer.json") {
         (shown("tokenizer.json"), Some(text("tokenizer.json").await?))

@@ -114,6 +114,13 @@ impl Checkpoint {
         self.files.first().map_or(&self.name, |file| file.name())
     }
 
+    /// The types of its matrices that keep fewer bits than f16 does, if there are any.
+    pub fn quantized(&self) -> Option<String> {
+        let blocks = self.tensors.iter().map(|tensor| tensor.ty).filter(|ty| ty.block() > 1);
+        let names: std::collections::BTreeSet<String> = blocks.map(|ty| ty.to_string()).collect();
+        (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
     /// Whether the model's text is JSON-escaped before it is tokenized.
     ///
     /// # Errors

@@ -356,7 +356,7 @@ impl Model {
             unreachable!("a header has {HEADER} words")
         };
         if magic != MAGIC {
-            return Err(wrong("magic", format!("{MAGIC:#010x} (KFXS)"), format!("{magic:#010x}")));
+            return Err(wrong("magic", "a saved session, which begins with KFXS", magic.to_le_bytes().escape_ascii()));
         }
         if version != VERSION {
             return Err(wrong("version", VERSION, version));
@@ -371,8 +371,8 @@ impl Model {
             return Err(wrong("checksum", format!("{:#018x}", whole([stated[0], stated[1]])), format!("{found:#018x}")));
         }
         if whole([f0, f1]) != self.fingerprint {
-            let expected = format!("{:#018x}, of the model {}", self.fingerprint, self.file);
-            return Err(wrong("model", expected, format!("{:#018x}", whole([f0, f1]))));
+            let expected = format!("a session of {} ({:#018x})", self.file, self.fingerprint);
+            return Err(wrong("model", expected, format!("one of another model ({:#018x})", whole([f0, f1]))));
         }
         let ends = flags & ENDS != 0;
         if flags != self.flags(ends) {

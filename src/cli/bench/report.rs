@@ -79,8 +79,8 @@ pub fn print(report: &Value, as_json: bool) -> Done {
         return print_json(report);
     }
     let Value::Object(rows) = report else { unreachable!("the report is an object") };
-    for (key, value) in rows.iter().filter(|(key, _)| !key.starts_with("trace")) {
-        print_line(&format!("{key:<36} {}", one_line(value.to_string().trim_matches('"'))))?;
+    for (key, value) in rows.iter().filter(|(key, value)| !key.starts_with("trace") && !value.is_null()) {
+        print_line(&format!("{key:<36} {}", readable(value)))?;
     }
     for (key, traced) in rows.iter().filter(|(key, _)| key.starts_with("trace")) {
         let side = key.trim_start_matches("trace").replace('_', ", ");
@@ -93,4 +93,17 @@ pub fn print(report: &Value, as_json: bool) -> Done {
         }
     }
     Ok(())
+}
+
+/// A value for people: numbers to four digits.
+fn readable(value: &Value) -> String {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let number = number.as_f64().unwrap_or_default();
+            let before_point = number.abs().max(1e-9).log10().floor() as i32 + 1;
+            format!("{number:.*}", (4 - before_point).clamp(0, 9) as usize)
+        }
+        Value::Array(values) => values.iter().map(readable).collect::<Vec<_>>().join(" "),
+        other => one_line(other.to_string().trim_matches('"')),
+    }
 }

@@ -36,8 +36,9 @@ impl Journal {
         text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
         let mut lines = text.lines();
         if lines.next().is_some_and(|line| line != header) {
-            let expected = format!("the journal of this run, {header} (remove the file to begin anew)");
-            return Err(Error::format(path.display(), "line 1", expected, text.lines().next().unwrap_or_default()));
+            let what = difference(&header, text.lines().next().unwrap_or_default());
+            let expected = "the journal of this very run, to go on with (remove it to begin anew, or name another -o)";
+            return Err(Error::format(path.display(), "line 1", expected, what));
         }
         let done = lines.map(str::to_owned).collect();
         if text.is_empty() {
@@ -65,6 +66,22 @@ impl Journal {
         write_file(output, table.as_bytes())?;
         fs::remove_file(&self.path).map_err(|error| file_error(&self.path, "remove", &error))
     }
+}
+
+/// In what another run's first line differs: the names, and what it has of them.
+fn difference(ours: &str, other: &str) -> String {
+    let object = |line: &str| serde_json::from_str::<serde_json::Map<String, Value>>(line).unwrap_or_default();
+    let (mut ours, mut other) = (object(ours), object(other));
+    if other.is_empty() {
+        return "no journal".to_owned();
+    }
+    for run in [&mut ours, &mut other] {
+        let Some(Value::Object(options)) = run.remove("options") else { continue };
+        run.extend(options);
+    }
+    let differs =
+        other.iter().filter(|(name, value)| ours.get(*name) != Some(*value)).map(|(name, value)| format!("{name} {value}"));
+    format!("that of a run with {}", differs.collect::<Vec<_>>().join(", "))
 }
 
 /// What makes a run the same run: this program, the model's file, the device, and everything that changes the numbers.

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 /// What can be measured.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Mean loss of each position in the context
+    /// Mean loss of each position in the context. A run that was interrupted goes on where it was (OUT.csv.journal)
     PerTokenLoss(per_token_loss::Arguments),
-    /// Needle in a haystack: whether a number in a long text is found again
+    /// Needle in a haystack: whether a number in a long text is found again. A run that was interrupted goes on where it was (OUT.csv.journal)
     Niah(niah::Arguments),
 }
 

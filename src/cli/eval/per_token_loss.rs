@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Done {
     let n: usize = sums.iter().map(|bin| bin.n).sum();
     let mean = sums.iter().map(|bin| bin.sum).sum::<f64>() / n as f64;
     let (output, device) = (arguments.output.display(), model.device_name());
-    print_line(&format!("{output}: mean {mean:.6} nats, {n} tokens, {} windows, device {device}", windows.len()))
+    print_line(&format!("{output}: mean {mean:.6} nats, {n} tokens, windows: {}, device {device}", windows.len()))
 }
 
 /// BOS, if the model has one, and the text's tokens.
