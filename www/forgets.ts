@@ -147,11 +147,10 @@ async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
 }
 
 /** Whether the text can be shaded by attention; if not, why. */
-function allowAttention({ fox, gates }: Viewed): void {
+function allowAttention({ gates }: Viewed): void {
   const [limit, n] = [mostAttentionTokens(gates), gates.ids.length];
   const long = `Attention weights, one for each pair of tokens and each head, can be shown of a text of at most ${limit.toLocaleString('en')} tokens; this one has ${n.toLocaleString('en')}.`;
-  const onGpu = 'Attention weights can be shown while the model runs on the CPU: choose it in the settings. A GPU never writes them down.';
-  const why = fox.info.gpu ? onGpu : n > limit ? long : undefined;
+  const why = n > limit ? long : undefined;
   byGates.checked = true;
   byAttention.disabled = why !== undefined;
   tell(byNote, why);
