@@ -9,7 +9,7 @@ use crate::format::{self, BoxFuture, Source};
 use crate::session::bench::{Bench, busy};
 use crate::session::generate::check_ids;
 use crate::session::{Device, FinishReason, Generation, Model, Scoring, Sequences};
-use crate::text::Detokenizer;
+use crate::text::token_texts;
 use crate::{Error, Result};
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use std::cell::RefCell;
@@ -44,7 +44,8 @@ export interface EnginePiece {
 export interface Cost { kvBytesLive: number; kvBytesFreed: number; cpuUsPerToken?: number }
 /** All but log f: `u` where something bounds the scores, `window` where the model has one, `prune` where pages die by it. */
 export interface EngineGates {
-  ids: number[]; tokens: string[]; layers: number; heads: number; kvHeads: number; u?: Float32Array; window?: number; prune?: number;
+  ids: number[]; tokens: string[]; completedBy: number[]; layers: number; heads: number; kvHeads: number; u?: Float32Array; window?: number;
+  prune?: number;
 }
 /** `report` comes with the last phase: a JSON object. */
 export interface Measured { done: number; total: number; report?: string }
@@ -316,17 +317,15 @@ impl Engine {
             }
             None => ids.unwrap_or_default(),
         };
-        let (tokens, numbers) = (Array::new(), Array::new());
-        let mut detokenizer = Detokenizer::new();
-        for id in &ids {
-            let bytes = detokenizer.push(tokenizer, *id).map_err(|error| to_js(&error))?;
-            tokens.push(&String::from_utf8_lossy(&bytes).as_ref().into());
-            numbers.push(&(*id).into());
-        }
+        let texts = token_texts(tokenizer, &ids).map_err(|error| to_js(&error))?;
+        let tokens = texts.iter().map(|token| JsValue::from(&token.text[..])).collect::<Array>();
+        let completed_by = texts.iter().map(|token| JsValue::from(token.completed_by)).collect::<Array>();
+        let numbers = ids.iter().map(|id| JsValue::from(*id)).collect::<Array>();
         self.begin(ids, false).await?;
         let config = self.model.config();
         let out = object(&[
             ("tokens", tokens.into()),
+            ("completedBy", completed_by.into()),
             ("ids", numbers.into()),
             ("layers", config.n_layers.into()),
             ("heads", config.n_heads.into()),

@@ -122,8 +122,8 @@ async function gates(engine: Engine, { call, text, ids }: Asked<'gates'>, { step
 }
 
 async function attention(engine: Engine, { call, text, ids }: Asked<'attention'>, { step, say }: Talk, info: () => Info) {
-  const { tokens, layers, heads, ...begun } = await step(async () => engine.startGates(text, ids));
-  const all = room({ tokens, ids: begun.ids, layers, heads });
+  const { tokens, completedBy, layers, heads, ...begun } = await step(async () => engine.startGates(text, ids));
+  const all = room({ tokens, completedBy, ids: begun.ids, layers, heads });
   const n = begun.ids.length;
   for (let first = 0; first < n; ) {
     const part = await step(() => engine.attention());

@@ -6,8 +6,13 @@ import { meanRow } from './forgetting.js';
 
 /** The attention weights of a text, A_ij = softmax_j(q_i·k_j/√h + D_ij). */
 export interface Attention {
-  /** The text of each token; bytes that are no character by themselves as U+FFFD. */
+  /**
+   * The text of each token: joined they are the whole. A character of several tokens stands at the one that completes it, and those before have
+   * none of it; bytes that become no character are U+FFFD.
+   */
   tokens: string[];
+  /** Of each token the index of the one that completes its last character: its own, or a later one where it has only a part of that. */
+  completedBy: number[];
   ids: number[];
   layers: number;
   heads: number;

@@ -7,8 +7,13 @@ import { within } from './check.js';
 
 /** The gates of a text. */
 export interface Gates {
-  /** The text of each token; bytes that are no character by themselves as U+FFFD. */
+  /**
+   * The text of each token: joined they are the whole. A character of several tokens stands at the one that completes it, and those before have
+   * none of it; bytes that become no character are U+FFFD.
+   */
   tokens: string[];
+  /** Of each token the index of the one that completes its last character: its own, or a later one where it has only a part of that. */
+  completedBy: number[];
   ids: number[];
   layers: number;
   heads: number;

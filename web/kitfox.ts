@@ -15,7 +15,7 @@ import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
 import { evict, list, type CachedFile } from './cache.js';
 import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
-import { KitfoxError, aborted, unlessAborted } from './errors.js';
+import { aborted, unlessAborted } from './errors.js';
 import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, unasked, type LoadSource } from './loading.js';
@@ -208,13 +208,11 @@ export class Kitfox {
 
   /**
    * What each token of a text (behind the model's begin token), or of token ids as they are, pays to itself and those before it: for `attention`
-   * and `meanAttention`. Of a model on the CPU, where every weight can be looked at, and for at most `mostAttentionTokens` tokens: else an
-   * `argument` error. A call like `generate`.
+   * and `meanAttention`. Of at most `mostAttentionTokens` tokens: else an `argument` error. On a GPU q and the keys are read back, and the weights
+   * computed from them on the CPU. A call like `generate`.
    */
   async attention(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Attention> {
     checkGates('attention', of, options);
-    const { gpu, device } = this.info;
-    if (gpu) throw new KitfoxError('argument', `attention: expected a model on the CPU (load it with device: 'cpu'), got one on the GPU: ${device}`);
     const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
     const take = (message: CallMessage): Attention | undefined => {
       if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });

@@ -132,7 +132,7 @@ async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
   most.textContent = gates.ids.length.toLocaleString('en');
   reading.hidden = true;
   view.hidden = false;
-  await tokens.set(gates.tokens, wanted);
+  await tokens.set(gates, wanted);
   if (!wanted()) return;
   place.focus();
   await timeline.set(gates, wanted);
@@ -147,11 +147,10 @@ async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
 }
 
 /** Whether the text can be shaded by attention; if not, why. */
-function allowAttention({ fox, gates }: Viewed): void {
+function allowAttention({ gates }: Viewed): void {
   const [limit, n] = [mostAttentionTokens(gates), gates.ids.length];
   const long = `Attention weights, one for each pair of tokens and each head, can be shown of a text of at most ${limit.toLocaleString('en')} tokens; this one has ${n.toLocaleString('en')}.`;
-  const onGpu = 'Attention weights can be shown while the model runs on the CPU: choose it in the settings. A GPU never writes them down.';
-  const why = fox.info.gpu ? onGpu : n > limit ? long : undefined;
+  const why = n > limit ? long : undefined;
   byGates.checked = true;
   byAttention.disabled = why !== undefined;
   tell(byNote, why);
@@ -207,7 +206,7 @@ async function draw(): Promise<void> {
   const row = await rowOf(attended === undefined ? ofGates(gates) : ofAttention(attended), at, sight, () => mine === drawing);
   if (row === undefined) return;
   tokens.shade(row);
-  const where = `${nameOfToken(gates.tokens[at] ?? '')}, token ${at + 1} of ${gates.ids.length}`;
+  const where = `${nameOfToken(gates, at)}, token ${at + 1} of ${gates.ids.length}`;
   seen.textContent = attended === undefined ? stillSeen(where, row) : lookedAt(where, row, gates);
   timeline.look(at);
   left.replaceChildren(
@@ -226,9 +225,9 @@ function stillSeen(where: string, row: Float64Array): string {
   return `At ${where}, ${nameOf(sight)} still sees as much as ${count(sum)} token${count(sum) === '1.0' ? '' : 's'}.`;
 }
 
-function lookedAt(where: string, row: Float64Array, { tokens }: Gates): string {
+function lookedAt(where: string, row: Float64Array, gates: Gates): string {
   const most = row.reduce((best, part, j) => (part > (row[best] ?? 0) ? j : best), 0);
   const back = row.length - 1 - most;
-  const whom = back === 0 ? 'the token itself' : `${nameOfToken(tokens[most] ?? '')}, ${back.toLocaleString('en')} back`;
+  const whom = back === 0 ? 'the token itself' : `${nameOfToken(gates, most)}, ${back.toLocaleString('en')} back`;
   return `At ${where}, ${nameOf(sight)} pays ${percent(row[most] ?? 0)} of its attention to ${whom}, more than to any other.`;
 }

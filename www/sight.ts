@@ -70,9 +70,12 @@ export function nameOf({ layer, head }: Sight): string {
   return head === undefined ? `layer ${layer}` : `head ${head} of layer ${layer}`;
 }
 
-/** A token in words. */
-export function nameOfToken(token: string): string {
-  if (token === '') return 'the beginning';
+/** A token of a text in words. */
+export function nameOfToken({ tokens, completedBy }: Pick<Gates, 'tokens' | 'completedBy'>, ix: number): string {
+  const token = tokens[ix] ?? '';
+  const by = completedBy[ix] ?? ix;
+  if (token === '' && by !== ix) return `a part of “${[...(tokens[by] ?? '')][0] ?? ''}”`;
+  if (token === '') return ix === 0 ? 'the beginning' : 'a token without text';
   if (token.includes('\n') && token.trim() === '') return 'a line end';
   return token.trim() === '' ? 'a space' : `“${token.trim()}”`;
 }

@@ -3,8 +3,12 @@
  * it is shaded, but only where it is in view.
  */
 
+import type { Gates } from 'kitfox';
 import { nameOfToken } from './sight.js';
 import { Turns } from './turns.js';
+
+/** A text's tokens, and which completes the last character of each. */
+type Tokens = Pick<Gates, 'tokens' | 'completedBy'>;
 
 /** Tokens that are shaded together when they come into view. */
 const CHUNK = 32;
@@ -15,7 +19,7 @@ export class TokenText {
   readonly #place: HTMLElement;
   readonly #onLook: (ix: number) => void;
   readonly #observer: IntersectionObserver;
-  #tokens: readonly string[] = [];
+  #text: Tokens = { tokens: [], completedBy: [] };
   #spans: HTMLElement[] = [];
   #indices = new Map<EventTarget, number>();
   #inView = new Set<Element>();
@@ -41,10 +45,11 @@ export class TokenText {
   }
 
   /** Shows these tokens, looked at from the last, unless `wanted` says meanwhile that others are. */
-  async set(tokens: readonly string[], wanted: () => boolean): Promise<void> {
+  async set(text: Tokens, wanted: () => boolean): Promise<void> {
+    const { tokens } = text;
     this.#observer.disconnect();
     this.#place.replaceChildren();
-    this.#tokens = tokens;
+    this.#text = text;
     this.#chosen = this.#looked = tokens.length - 1;
     [this.#spans, this.#shades, this.#indices, this.#inView] = [[], Array<string>(tokens.length).fill(''), new Map(), new Set()];
     this.#row = new Float64Array();
@@ -55,7 +60,7 @@ export class TokenText {
       await turns.pause();
       if (!wanted()) return;
       const chunk = document.createElement('span');
-      const spans = tokens.slice(first, end).map(made);
+      const spans = tokens.slice(first, end).map((_, ix) => made(text, first + ix));
       for (const [ix, span] of spans.entries()) this.#indices.set(span, first + ix);
       chunk.append(...spans);
       this.#spans.push(...spans);
@@ -71,9 +76,10 @@ export class TokenText {
 
   /** Looks from a token until another is chosen. */
   choose(ix: number): void {
-    this.#chosen = Math.min(Math.max(ix, 0), this.#tokens.length - 1);
+    const n = this.#text.tokens.length;
+    this.#chosen = Math.min(Math.max(ix, 0), n - 1);
     this.#place.ariaValueNow = String(this.#chosen + 1);
-    this.#place.ariaValueText = `${nameOfToken(this.#tokens[this.#chosen] ?? '')}, ${this.#chosen + 1} of ${this.#tokens.length}`;
+    this.#place.ariaValueText = `${nameOfToken(this.#text, this.#chosen)}, ${this.#chosen + 1} of ${n}`;
     this.#show(this.#spans[this.#chosen]);
     this.#look(this.#chosen, true);
   }
@@ -141,7 +147,7 @@ export class TokenText {
       PageUp: () => this.#chosen - CHUNK,
       PageDown: () => this.#chosen + CHUNK,
       Home: () => 0,
-      End: () => this.#tokens.length - 1,
+      End: () => this.#text.tokens.length - 1,
     };
     const step = steps[event.key];
     if (step === undefined) return;
@@ -182,11 +188,13 @@ function* chunksOf(tokens: readonly string[]): Iterable<{ readonly first: number
   }
 }
 
-function made(token: string): HTMLElement {
+function made({ tokens, completedBy }: Tokens, ix: number): HTMLElement {
+  const token = tokens[ix] ?? '';
   const span = document.createElement('span');
   span.textContent = token;
-  // What has no letters has a sign, to be pointed at.
-  if (token === '') span.dataset['sign'] = '·';
+  // What has no letters has a sign, to be pointed at; a part of a character is a strip in front of it.
+  if (token === '' && completedBy[ix] !== ix) span.dataset['part'] = '';
+  else if (token === '') span.dataset['sign'] = '·';
   else if (token.startsWith('\n')) span.dataset['sign'] = '¶';
   return span;
 }

@@ -192,8 +192,18 @@ impl Dispatch {
     /// # Panics
     /// When the kernel declares no such param.
     pub fn param(&self, name: &str) -> u32 {
-        let ix = self.kernel.params.iter().position(|known| *known == name);
-        self.params[ix.unwrap_or_else(|| unreachable!("{}: param {name} is not declared", self.kernel.name))]
+        self.params[self.kernel.param_ix(name)]
+    }
+
+    /// The same dispatch with another value of a param.
+    ///
+    /// # Panics
+    /// As [`Dispatch::param`].
+    #[must_use]
+    pub fn with_param(mut self, name: &str, value: u32) -> Self {
+        let ix = self.kernel.param_ix(name);
+        self.params[ix] = value;
+        self
     }
 
     /// The same dispatch in another way.

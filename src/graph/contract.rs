@@ -205,6 +205,12 @@ impl Kernel {
         (0u32..).zip(self.bindings.iter()).filter(|(_, declaration)| declaration.active(variant))
     }
 
+    /// Place of a param in the list.
+    pub(super) fn param_ix(&self, name: &str) -> usize {
+        let ix = self.params.iter().position(|known| *known == name);
+        ix.unwrap_or_else(|| unreachable!("{}: param {name} is not declared", self.name))
+    }
+
     pub(super) fn check_variant(&self, variant: &Variant) {
         for flag in &variant.flags {
             assert!(self.flags.contains(flag), "{}: flag {flag} is not declared", self.name);
@@ -242,8 +248,7 @@ impl<'a> Args<'a> {
     }
 
     fn param_bits(&self, name: &str) -> u32 {
-        let ix = self.kernel.params.iter().position(|known| *known == name);
-        self.params[ix.unwrap_or_else(|| unreachable!("{}: param {name} is not declared", self.kernel.name))]
+        self.params[self.kernel.param_ix(name)]
     }
 
     /// Whether a flag is set.

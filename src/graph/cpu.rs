@@ -85,15 +85,8 @@ impl Executor {
         // The recorder refuses a buffer bound twice, and buffers alive together never share a slot: each is taken once.
         let places: Vec<usize> = dispatch.bindings.iter().map(|binding| self.storage_ix(binding.buffer)).collect();
         let mut taken: Vec<Vec<u32>> = places.iter().map(|place| std::mem::take(&mut self.storage[*place])).collect();
-        let windows = taken.iter_mut().zip(&dispatch.bindings).map(|(words, binding)| Some(window(words, binding))).collect();
-        let result = f(&mut Args {
-            kernel: dispatch.kernel,
-            variant: &dispatch.variant,
-            step: *step,
-            groups: dispatch.grid.at(step),
-            params: &dispatch.params,
-            windows,
-        });
+        let windows = taken.iter_mut().zip(&dispatch.bindings).map(|(words, binding)| window(words, binding));
+        let result = f(&mut args(dispatch, step, windows));
         for (place, words) in places.into_iter().zip(taken) {
             self.storage[place] = words;
         }
@@ -103,6 +96,22 @@ impl Executor {
     fn storage_ix(&self, buffer: BufferId) -> usize {
         let place = self.place[buffer.0 as usize];
         place.unwrap_or_else(|| unreachable!("scratch buffer {buffer:?} is bound by no dispatch"))
+    }
+}
+
+/// `f` with what a dispatch's twin would be given, were these words its windows.
+pub fn over<T>(dispatch: &Dispatch, step: &Step, windows: &mut [Vec<u32>], f: impl FnOnce(&mut Args<'_>) -> T) -> T {
+    f(&mut args(dispatch, step, windows.iter_mut().map(Vec::as_mut_slice)))
+}
+
+fn args<'a>(dispatch: &'a Dispatch, step: &Step, windows: impl Iterator<Item = &'a mut [u32]>) -> Args<'a> {
+    Args {
+        kernel: dispatch.kernel,
+        variant: &dispatch.variant,
+        step: *step,
+        groups: dispatch.grid.at(step),
+        params: &dispatch.params,
+        windows: windows.map(Some).collect(),
     }
 }
 

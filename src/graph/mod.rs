@@ -15,6 +15,8 @@ pub mod liveness;
 pub use alternatives::{Alternative, Alternatives, CoopScalar, CoopShape, Features, Need};
 pub use contract::{Access, Args, BindingDecl, Case, Compare, Elem, Expect, Kernel, Tolerance, Variant};
 
+use std::ops::Range;
+
 /// Index of a buffer in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
@@ -174,8 +176,16 @@ pub struct Dispatch {
 pub struct Graph {
     /// For traces: `decode`, `prefill`.
     pub name: String,
-    /// In order.
+    /// In order; those that are only for logits are the last.
     pub dispatches: Vec<Dispatch>,
+}
+
+impl Graph {
+    /// The dispatches that a replay has, with or without logits.
+    pub fn range(&self, logits: bool) -> Range<usize> {
+        let for_logits = self.dispatches.iter().position(|dispatch| dispatch.only_for_logits);
+        0..for_logits.filter(|_| !logits).unwrap_or(self.dispatches.len())
+    }
 }
 
 /// Buffers and the graphs over them.

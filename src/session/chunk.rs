@@ -92,6 +92,12 @@ impl Model {
         self.chunks.n
     }
 
+    /// Tokens of the shortest replay that all but the last of a prompt may have: who wants to be heard of often, and wants the same numbers
+    /// all the same, reads so many at a time.
+    pub fn tile(&self) -> usize {
+        self.chunks.tile
+    }
+
     /// Tokens of one replay at most.
     pub fn max_chunk(&self) -> usize {
         self.chunks.most

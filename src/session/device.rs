@@ -5,6 +5,10 @@ use crate::error::{Error, Result};
 use crate::gpu::{self, AdapterPick, Gpu};
 use crate::graph::{BufferId, GraphId, Program, Step, cpu};
 use crate::kernel::parallel;
+use std::ops::Range;
+
+/// Words that one read of a pool asks for at most.
+const READ_WORDS: usize = 1 << 20;
 
 /// What the caller asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +147,21 @@ impl Device {
         }
     }
 
+    /// Queues some dispatches of a graph, whether or not they are for logits only: for looking between two of them.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub fn replay_range(&mut self, program: &Program, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
+        match self {
+            Self::Gpu(gpu) => gpu.replay_range(graph, range, step),
+            Self::Cpu(cpu) => {
+                let dispatches = &program.graph(graph).dispatches[range];
+                parallel::among_workers(|| dispatches.iter().for_each(|dispatch| cpu.run(dispatch, step)));
+                Ok(())
+            }
+        }
+    }
+
     /// The first `n` words of a buffer as floats, after everything replayed so far.
     ///
     /// # Errors
@@ -164,6 +183,28 @@ impl Device {
             Self::Gpu(gpu) => gpu.read(buffer, first_word, n).await,
             Self::Cpu(cpu) => Ok(cpu.read(buffer)[first_word..first_word + n].to_vec()),
         }
+    }
+
+    /// Pages of a pool, of `stride` words each from word `at` on, in the order in which they are asked for: in as few reads as may be, what
+    /// lies between them included.
+    ///
+    /// # Errors
+    /// As [`Device::flush`].
+    pub async fn gather(&mut self, pool: BufferId, at: usize, stride: usize, pages: &[usize]) -> Result<Vec<u32>> {
+        let mut order: Vec<usize> = (0..pages.len()).collect();
+        order.sort_unstable_by_key(|ix| pages[*ix]);
+        let most = (READ_WORDS / stride).max(1);
+        let (mut out, mut rest) = (vec![0; pages.len() * stride], &order[..]);
+        while let Some(first) = rest.first().map(|ix| pages[*ix]) {
+            let (now, later) = rest.split_at(rest.iter().take_while(|ix| pages[**ix] - first < most).count());
+            let n = pages[now[now.len() - 1]] - first + 1;
+            let words = self.read_words(pool, at + first * stride, n * stride).await?;
+            for ix in now {
+                out[ix * stride..][..stride].copy_from_slice(&words[(pages[*ix] - first) * stride..][..stride]);
+            }
+            rest = later;
+        }
+        Ok(out)
     }
 
     /// Bytes of all buffers.

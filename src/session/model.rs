@@ -14,6 +14,7 @@ use crate::graph::{GraphId, Program, Role, Step};
 use crate::kernel::attention::Kv;
 use crate::model::{Config, Fox, Pages};
 use crate::text::Tokenizer;
+use std::ops::Range;
 use web_time::{Duration, Instant};
 
 /// The graphs of a model.
@@ -291,9 +292,19 @@ impl Model {
     pub(super) async fn run(&mut self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
         #[cfg(not(target_arch = "wasm32"))]
         if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
-            return watch.run(gpu, &self.program, graph, step, logits).await;
+            let range = self.program.graph(graph).range(logits);
+            return watch.run(gpu, &self.program, graph, range, step).await;
         }
         self.device.replay(&self.program, graph, step, logits)
+    }
+
+    /// Runs some dispatches of a graph, watched if that is asked for.
+    pub(super) async fn run_range(&mut self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
+        #[cfg(not(target_arch = "wasm32"))]
+        if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
+            return watch.run(gpu, &self.program, graph, range, step).await;
+        }
+        self.device.replay_range(&self.program, graph, range, step)
     }
 
     pub(super) fn is_watched(&self) -> bool {

@@ -17,9 +17,9 @@
 //! training from another without a second reading of the matrices. Bytes from anywhere are checked in full before the model is
 //! touched.
 
+use super::Model;
 use super::generate::check_ids;
 use super::recover::Log;
-use super::{Device, Model};
 use crate::error::{Error, Result};
 use crate::format::Checkpoint;
 use crate::graph::BufferId;
@@ -35,8 +35,6 @@ const CHECKSUM: usize = 2;
 const KV_F32: u32 = 1;
 /// Pages die: there are `live` and `ends`.
 const ENDS: u32 = 2;
-/// Words that one read of a pool asks for at most.
-const READ_WORDS: usize = 1 << 20;
 /// τ where only sliding takes pages away: more than any Λ comes to (as the loader's).
 const NEVER: f64 = 1e9;
 
@@ -248,7 +246,7 @@ impl Model {
         }
         let pages: Vec<usize> = layout.slots(layer).map(|(column, ix)| self.pages.page(column, ix)).collect();
         for pool in self.pools(layout, layer) {
-            let mut words = gather(&mut self.device, &pool, &pages).await?;
+            let mut words = self.device.gather(pool.buffer, pool.at, pool.stride, &pages).await?;
             // Beyond the tokens held a page has what was there before.
             let slots = words.chunks_exact_mut(pool.stride).zip(layout.slots(layer));
             for (page, _) in slots.filter(|(_, (column, _))| *column == n_tokens / PAGE) {
@@ -433,25 +431,6 @@ fn check_lambdas(layout: &Layout, layer: usize, n_tokens: usize, words: &mut Wor
         words.at += n_pages * layout.end_words;
     }
     Ok(())
-}
-
-/// A pool's pages, in the order in which they are asked for: in as few reads as may be, what lies between them included.
-async fn gather(device: &mut Device, pool: &Pool, pages: &[usize]) -> Result<Vec<u32>> {
-    let &Pool { buffer, at, stride, .. } = pool;
-    let mut order: Vec<usize> = (0..pages.len()).collect();
-    order.sort_unstable_by_key(|ix| pages[*ix]);
-    let most = (READ_WORDS / stride).max(1);
-    let (mut out, mut rest) = (vec![0; pages.len() * stride], &order[..]);
-    while let Some(first) = rest.first().map(|ix| pages[*ix]) {
-        let (now, later) = rest.split_at(rest.iter().take_while(|ix| pages[**ix] - first < most).count());
-        let n = pages[now[now.len() - 1]] - first + 1;
-        let words = device.read_words(buffer, at + first * stride, n * stride).await?;
-        for ix in now {
-            out[ix * stride..][..stride].copy_from_slice(&words[(pages[*ix] - first) * stride..][..stride]);
-        }
-        rest = later;
-    }
-    Ok(out)
 }
 
 /// Words of checked length, from one on.

@@ -9,9 +9,10 @@ use super::Model;
 use crate::error::{Error, Result};
 use crate::gpu;
 use crate::graph::compare::{Deviation, GUARD, compare_buffer};
-use crate::graph::{Access, Binding, BufferId, Compare, Dispatch, GraphId, Program, Role, Step, Tolerance, cpu};
+use crate::graph::{Access, Binding, Compare, Dispatch, GraphId, Program, Role, Step, Tolerance, cpu};
 use half::f16;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Square of the last bit of an f16's 11. A case has thousands of numbers, of which few fall on the other side of a rounding; of the few that
 /// a token writes, or that follow from them, it may be every one.
@@ -59,7 +60,7 @@ impl Watch {
         self.worst.as_ref().map(|(place, deviation)| (&place[..], deviation))
     }
 
-    /// Runs a graph, dispatch by dispatch.
+    /// Runs some dispatches of a graph, one by one.
     ///
     /// # Errors
     /// What the device reports, [`Error::NotFinite`] for the first number that is none, and [`Error::Gpu`] for the first dispatch that is
@@ -69,13 +70,11 @@ impl Watch {
         gpu: &gpu::Executor,
         program: &Program,
         graph: GraphId,
+        range: Range<usize>,
         step: &Step,
-        logits: bool,
     ) -> Result<()> {
-        for (ix, recorded) in program.graph(graph).dispatches.iter().enumerate() {
-            if recorded.only_for_logits && !logits {
-                continue;
-            }
+        for ix in range {
+            let recorded = &program.graph(graph).dispatches[ix];
             let chosen = &gpu.program().graph(graph).dispatches[ix];
             let mut before = Vec::new();
             for binding in &recorded.bindings {
@@ -127,15 +126,9 @@ async fn window(gpu: &gpu::Executor, binding: &Binding) -> Result<Vec<u32>> {
 
 /// What the twin makes of the windows.
 fn twin(recorded: &Dispatch, before: &[Vec<u32>], step: &Step) -> Vec<Vec<u32>> {
-    let mut program = Program::default();
-    let buffers: Vec<BufferId> = before.iter().map(|words| program.buffer("window", words.len(), Role::State)).collect();
-    let bindings = buffers.iter().map(|buffer| program.whole(*buffer)).collect();
-    let mut cpu = cpu::Executor::new(&program, false);
-    for (buffer, words) in buffers.iter().zip(before) {
-        cpu.write(*buffer, 0, words);
-    }
-    cpu.run(&Dispatch { bindings, ..recorded.clone() }, step);
-    buffers.into_iter().map(|buffer| cpu.read(buffer).to_vec()).collect()
+    let mut windows = before.to_vec();
+    cpu::over(recorded, step, &mut windows, recorded.kernel.twin);
+    windows
 }
 
 /// How each binding of a dispatch is compared; not those that it only reads, or of which no case says anything.
@@ -265,7 +258,8 @@ mod tests {
                 executor.write(*buffer, 0, words);
             }
             let mut watch = Watch::default();
-            let run = block_on(watch.run(&executor, &case.program, GraphId(0), &case.step, true));
+            let range = case.program.graph(GraphId(0)).range(true);
+            let run = block_on(watch.run(&executor, &case.program, GraphId(0), range, &case.step));
             match run {
                 Ok(()) => assert!(!wrong && watch.dispatches() > 0 && watch.worst().is_some()),
                 Err(error) => assert!(

@@ -49,12 +49,17 @@ impl Detokenizer {
         self.take(tokenizer, &text)
     }
 
+    /// Whether a token waits for the next to tell what it stands for.
+    pub fn is_waiting(&self) -> bool {
+        self.window.len() > self.n_out
+    }
+
     /// The end of the stream: what still waits for its next token.
     ///
     /// # Errors
     /// [`crate::Error::Tokenizer`] when the decoder refuses the tokens.
     pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<Vec<u8>> {
-        if self.window.len() == self.n_out {
+        if !self.is_waiting() {
             return Ok(Vec::new());
         }
         let text = tokenizer.spell(&self.window)?;

@@ -65,6 +65,11 @@ impl Unescape {
         out
     }
 
+    /// Whether an escape waits for the rest of it.
+    pub fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// The end of the stream: an escape that was begun is dropped, a lone high surrogate is U+FFFD.
     pub fn finish(&mut self) -> Vec<u8> {
         decode(&std::mem::take(&mut self.open), true).0

@@ -3,12 +3,13 @@
 //! On the way out each stage works on a stream and may hold back what it cannot decide yet:
 //! [`TextStream`] joins them: [`Detokenizer`] (ids to bytes) → [`Unescape`] (for models of JSON-escaped text) →
 //! [`Utf8Stream`] (bytes to whole characters) → [`StopMatcher`] (text up to a stop string).
-//! However the stream is cut, the pieces joined equal the whole decoded at once.
+//! However the stream is cut, the pieces joined equal the whole decoded at once. [`token_texts`] cuts a text that is there into its tokens.
 
 mod detokenizer;
 mod json_escape;
 mod stops;
 mod stream;
+mod token_text;
 mod tokenizer;
 mod tokenizer_file;
 mod utf8;
@@ -17,5 +18,6 @@ pub use detokenizer::Detokenizer;
 pub use json_escape::{Unescape, escape};
 pub use stops::{Released, StopMatcher};
 pub use stream::TextStream;
+pub use token_text::{TokenText, token_texts};
 pub use tokenizer::Tokenizer;
 pub use utf8::Utf8Stream;

@@ -1,4 +1,4 @@
-//! The attention weights of a text for the worker: a chunk of its tokens a step, begun by [`Engine::start_gates`].
+//! The attention weights of a text for the worker: a tile of its tokens a step, begun by [`Engine::start_gates`].
 
 use super::{Engine, Reading, not_started, to_js};
 use crate::session::AttentionRow;
@@ -6,11 +6,10 @@ use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
 impl Engine {
-    /// Reads the next ids and gives what each pays to those up to itself, `[layers, heads, Σ (i + 1)]`, row behind row; none when all were read. On
-    /// the CPU only.
+    /// Reads the next ids and gives what each pays to those up to itself, `[layers, heads, Σ (i + 1)]`, row behind row; none when all were read.
     pub async fn attention(&mut self) -> Result<Vec<f32>, JsValue> {
         let Some(Reading { ids, n_read, .. }) = &mut self.reading else { return Err(not_started()) };
-        let rows = *n_read..ids.len().min(*n_read + self.model.chunk());
+        let rows = *n_read..ids.len().min(*n_read + self.model.tile());
         *n_read = rows.end;
         if rows.is_empty() {
             return Ok(Vec::new());

@@ -10,7 +10,8 @@ use kitfox::gpu::inject::{Fault, Point, arm, passed};
 use kitfox::kernel::rms_norm::RMS_NORM;
 use kitfox::session::check::check_kernel;
 use kitfox::session::{
-    Device, DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, Pruning, SamplerOptions, Scoring, Sequences,
+    AttentionRow, Device, DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, Pruning, SamplerOptions, Scoring,
+    Sequences,
 };
 use kitfox::{Error, Result};
 use pollster::block_on;
@@ -83,6 +84,12 @@ async fn life(model: &mut Model) -> Result<Vec<u32>> {
     let mut scoring = Scoring::new(model, &ids)?;
     while scoring.read(model).await?.0 < ids.len() {}
     said.extend(scoring.logprobs()[1..].iter().map(|logprob| logprob.to_bits()));
+    model.reset();
+    let mut seen = |row: AttentionRow| {
+        said.extend(row.weights.iter().map(|weight| (*weight as f32).to_bits()));
+        Ok(())
+    };
+    model.attention(&ids, 0..ids.len(), &mut seen, &mut |_| Ok(())).await?;
     said.extend([model.live_pages().await? as u32]);
     Ok(said)
 }

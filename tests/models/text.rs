@@ -3,7 +3,7 @@
 
 use crate::common::tokenizers;
 use kitfox::Error;
-use kitfox::text::{Detokenizer, StopMatcher, TextStream, Tokenizer, Utf8Stream};
+use kitfox::text::{Detokenizer, StopMatcher, TextStream, Tokenizer, Utf8Stream, token_texts};
 use proptest::prelude::*;
 
 fn byte_level() -> Tokenizer {
@@ -61,6 +61,43 @@ fn a_character_of_several_tokens_waits_for_the_last_and_a_space_is_kept() {
     let pieces = detokenized(&tokenizer, &[261, 262, 0xe2, 0x82, 0xac, 256, 262]);
     let pieces: Vec<_> = pieces.iter().map(|piece| std::str::from_utf8(piece).unwrap()).collect();
     assert_eq!(pieces, ["a", " b", "", "", "€", "", " b", ""]);
+}
+
+/// The texts of ids, and by which token each is completed.
+fn texts(tokenizer: &Tokenizer, ids: &[u32]) -> (Vec<String>, Vec<usize>) {
+    token_texts(tokenizer, ids).unwrap().into_iter().map(|token| (token.text, token.completed_by)).unzip()
+}
+
+#[test]
+fn a_character_stands_at_the_token_that_completes_it() {
+    let tokenizer = byte_level();
+    let escaped = byte_level().with_json_escape(true);
+    let fallback = byte_fallback();
+    let bytes = |text: &[u8]| text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>();
+    type Case<'a> = (&'a Tokenizer, Vec<u32>, &'a [&'a str], &'a [usize]);
+    let cases: [Case<'_>; 11] = [
+        (&tokenizer, vec![], &[], &[]),
+        (&tokenizer, vec![258, 0xc3, 0xa9, 257], &[" a", "", "é", "<plain one>"], &[0, 2, 2, 3]),
+        (&tokenizer, bytes("€".as_bytes()), &["", "", "€"], &[2, 2, 2]),
+        // Once for each part that could have begun a character, where it ends; a special token has none and breaks none.
+        (&tokenizer, bytes(b"\xf0\x9fa"), &["", "\u{fffd}", "a"], &[1, 1, 2]),
+        (&tokenizer, bytes(b"\xff\xe2\x82"), &["\u{fffd}", "", "\u{fffd}"], &[0, 2, 2]),
+        (&tokenizer, vec![0xc3, 256, 0xa9], &["", "", "é"], &[2, 1, 2]),
+        (&tokenizer, vec![256, 1_000_000, 0xc3], &["", "", "\u{fffd}"], &[0, 1, 2]),
+        (&fallback, vec![261, 0xe2, 0x82, 0xac, 256, 262], &["a", "", "", "€", "", " b"], &[0, 3, 3, 3, 4, 5]),
+        (&escaped, bytes(br"a\nb"), &["a", "", "\n", "b"], &[0, 2, 2, 3]),
+        (&escaped, bytes(br"\u00e9"), &["", "", "", "", "", "é"], &[5; 6]),
+        (&escaped, bytes(br"\u"), &["", ""], &[0, 1]),
+    ];
+    for (tokenizer, ids, want, completed_by) in cases {
+        let got = texts(tokenizer, &ids);
+        assert_eq!((got.0.iter().map(String::as_str).collect::<Vec<_>>(), &got.1[..]), (want.to_vec(), completed_by), "{ids:?}");
+    }
+    // More than one byte a token: a token may end one character and begin the next.
+    let tokens = [b"a\xe6".to_vec(), b"\x97\xa5\xe6".to_vec(), b"\x9c\xac".to_vec(), b"\xe6\x97".to_vec()];
+    let tokenizer = Tokenizer::from_json("cut", &tokenizers::byte_level_of(&tokens)).unwrap();
+    assert_eq!(texts(&tokenizer, &[0, 1, 2, 3, 0]).0, ["a", "日", "本", "\u{fffd}", "a\u{fffd}"]);
+    assert_eq!(texts(&tokenizer, &[0, 1, 2, 3, 0]).1, [1, 2, 2, 3, 4]);
 }
 
 #[test]
@@ -201,6 +238,35 @@ proptest! {
         let tokenizer = byte_level();
         let joined = detokenized(&tokenizer, &ids).concat();
         prop_assert_eq!(String::from_utf8_lossy(&joined), tokenizer.decode(&ids).unwrap());
+    }
+
+    #[test]
+    fn texts_of_tokens_joined_are_the_whole_decoded(ids in proptest::collection::vec(0..270u32, 0..24)) {
+        for tokenizer in [byte_level(), byte_level().with_json_escape(true), byte_fallback()] {
+            let (texts, completed_by) = texts(&tokenizer, &ids);
+            prop_assert_eq!(texts.len(), ids.len());
+            prop_assert_eq!(texts.concat(), tokenizer.decode(&ids).unwrap());
+            prop_assert!(completed_by.iter().enumerate().all(|(ix, by)| (ix..ids.len()).contains(by)));
+        }
+    }
+
+    /// Where each character ends, and what has a part of it, by its bytes.
+    #[test]
+    fn each_byte_knows_the_one_that_completes_its_character(bytes in nearly_text()) {
+        let tokenizer = byte_level();
+        let ids: Vec<u32> = bytes.iter().map(|byte| u32::from(*byte)).collect();
+        let (texts, completed_by) = texts(&tokenizer, &ids);
+        prop_assert_eq!(texts.concat(), String::from_utf8_lossy(&bytes));
+        let mut at = 0;
+        for chunk in bytes.utf8_chunks() {
+            let lengths = chunk.valid().chars().map(char::len_utf8).chain([chunk.invalid().len()]).filter(|n| *n > 0);
+            for n in lengths {
+                prop_assert!(completed_by[at..at + n].iter().all(|by| *by == at + n - 1));
+                prop_assert!(texts[at..at + n - 1].iter().all(String::is_empty));
+                prop_assert_eq!(texts[at + n - 1].chars().count(), 1);
+                at += n;
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::command::{assert_fails, folder, stdout_of, text};
+use crate::common::gpu_expected;
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
 use std::collections::HashMap;
@@ -42,17 +43,22 @@ impl Run {
     }
 
     fn table(&self, prompt: &str, column: &str, more: &[&str]) -> Vec<([usize; 4], f64)> {
-        let table = String::from_utf8(self.write("g.csv", prompt, more)).unwrap();
-        let mut lines = table.lines();
-        assert_eq!(lines.next().unwrap(), format!("layer,head,i,j,{column}"));
-        lines
-            .map(|line| {
-                let fields: Vec<&str> = line.split(',').collect();
-                assert_eq!(fields.len(), 5, "{line}");
-                (std::array::from_fn(|ix| fields[ix].parse().unwrap()), fields[4].parse().unwrap())
-            })
-            .collect()
+        parsed_table(self.write("g.csv", prompt, more), column)
     }
+}
+
+/// The lines of a table whose last column has that name.
+fn parsed_table(bytes: Vec<u8>, column: &str) -> Vec<([usize; 4], f64)> {
+    let table = String::from_utf8(bytes).unwrap();
+    let mut lines = table.lines();
+    assert_eq!(lines.next().unwrap(), format!("layer,head,i,j,{column}"));
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            assert_eq!(fields.len(), 5, "{line}");
+            (std::array::from_fn(|ix| fields[ix].parse().unwrap()), fields[4].parse().unwrap())
+        })
+        .collect()
 }
 
 #[test]
@@ -94,6 +100,25 @@ fn rows_of_a_sum_to_one_and_are_f_where_scores_are_alike() {
         assert_eq!([0, *head, *i, *j], *at);
         let sum: f64 = f.iter().filter(|(at, _)| at[..3] == [0, *head, *i]).map(|(_, f)| f).sum();
         assert!((a - f_ij / sum).abs() < 1e-6, "head {head}: A[{i}, {j}] is {a}, F is {f_ij}");
+    }
+}
+
+/// Keys are f16 on both, and their sums in another order: as in `tests/models/attention.rs`.
+#[test]
+fn the_table_of_a_on_a_gpu_is_that_of_the_cpu() {
+    if !gpu_expected() {
+        return;
+    }
+    let run = Run::new("table_gpu");
+    let on_cpu = run.table(PROMPT, "a", &["--matrix", "a"]);
+    let out = text(&run.folder.join("gpu.csv"));
+    let gates = ["inspect", "gates", "-m", &run.model, "--matrix", "a", "--device", "gpu", "-p", PROMPT, "-o", &out];
+    assert!(!stdout_of(&gates).contains("device cpu"));
+    let table = parsed_table(std::fs::read(out).unwrap(), "a");
+    assert_eq!(table.len(), on_cpu.len());
+    for ((at, got), (want_at, want)) in table.iter().zip(&on_cpu) {
+        assert_eq!(at, want_at);
+        assert!((got - want).abs() < 1e-3, "A{at:?} is {got}, not {want}");
     }
 }
 
@@ -153,14 +178,13 @@ fn what_cannot_be_shown_is_refused_by_name() {
         all.extend(["-o".to_owned(), out]);
         all
     };
-    let cases: [(&[&str], Vec<String>); 9] = [
+    let cases: [(&[&str], Vec<String>); 8] = [
         (&["output", ".svg", "g.jpg"], gates("g.jpg", &["-p", "a"])),
         (&["layer", "0 to 0", "1"], gates("g.svg", &["-p", "a", "--layer", "1"])),
         (&["head", "0 to 1", "2"], gates("g.csv", &["-p", "a", "--layer", "0", "--head", "2"])),
         (&["--layer"], gates("g.svg", &["-p", "a", "--head", "0"])),
         (&["row", "0 to 1", "2"], gates("g.svg", &["-p", "a", "--row", "2"])),
         (&["matrix", ".csv", "safetensors"], gates("g.safetensors", &["-p", "a", "--matrix", "a"])),
-        (&["device", "attention"], gates("g.svg", &["-p", "a", "--matrix", "a", "--device", "gpu"])),
         (&["matrix", "q"], gates("g.svg", &["-p", "a", "--matrix", "q"])),
         (&["output", "16777216", "--row"], {
             let mut all = gates("g.csv", &["-f"]);

@@ -274,7 +274,6 @@ test('a text beyond the context, a model without a forget gate, an engine that s
         set.call(this, (event) => {
           const gates = event.data?.type === 'gates';
           if (gates && globalThis.meddling === 'ungated') event.data.gates.logF.fill(0);
-          if (gates && globalThis.meddling === 'gpu') event.data.info.gpu = true;
           if (gates && globalThis.meddling === 'crash') return listener({ data: { type: 'crashed', error: { message: 'for a test' } } });
           listener(event);
         });
@@ -307,12 +306,6 @@ test('a text beyond the context, a model without a forget gate, an engine that s
   await page.click('#look');
   await filled(page);
   assert.equal(await desk.text('forgets-problem'), '');
-  await page.keyboard.press('Escape');
-  await page.evaluate(() => (globalThis.meddling = 'gpu'));
-  await desk.set({ prompt: `${TEXT} a` });
-  await page.click('#look');
-  await page.waitForFunction(() => document.getElementById('by-attention').disabled);
-  assert.match(await desk.text('by-note'), /^Attention weights can be shown while the model runs on the CPU: choose it in the settings\./);
   await page.keyboard.press('Escape');
   await page.evaluate(() => (globalThis.meddling = 'crash'));
   await desk.set({ prompt: `${TEXT} the` });

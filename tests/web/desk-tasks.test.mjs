@@ -65,7 +65,7 @@ function lengthenGates(n) {
   const [layers, heads] = [8, 8];
   const logF = new Float32Array(layers * heads * n).map((_, ix) => -0.3 / (1 + ((ix * 7919) % 101)) - 0.001);
   const tokens = Array.from({ length: n }, (_, ix) => (ix === 0 ? '' : ix % 150 === 0 ? '\n' : [' something', ' of', ' the', 'fox'][ix % 4]));
-  const gates = { layers, heads, tokens, ids: tokens.map(() => 1), logF };
+  const gates = { layers, heads, tokens, completedBy: tokens.map((_, ix) => ix), ids: tokens.map(() => 1), logF };
   const { set } = Object.getOwnPropertyDescriptor(Worker.prototype, 'onmessage');
   Object.defineProperty(Worker.prototype, 'onmessage', {
     set(listener) {

@@ -8,7 +8,7 @@ use crate::cli::drawing::Drawing;
 use crate::cli::new_file::NewFile;
 use crate::cli::output::{Done, file_error, print_line, say, tokens_bar};
 use crate::cli::perplexity::read_text;
-use crate::cli::{DeviceArgument, ModelArguments, gates_file, generate, source};
+use crate::cli::{ModelArguments, gates_file, generate, source};
 use clap::Args;
 use kitfox::model::{Config, Forgetting};
 use kitfox::session::generate::check_ids;
@@ -104,9 +104,6 @@ impl Arguments {
         let named = ["layer", "row", "matrix"].into_iter().zip(chosen).find(|(_, is_given)| *is_given);
         if let Some((option, _)) = named.filter(|_| form == Form::Numbers) {
             return Err(Error::argument(option, "an output that ends in .csv, .svg or .png", self.output.display()));
-        }
-        if self.which() == Which::A && matches!(self.model.device, DeviceArgument::Gpu) {
-            return Err(Error::argument("device", "auto, cpu or twin, for attention weights", "gpu"));
         }
         Ok(())
     }
@@ -257,10 +254,6 @@ fn load(arguments: &Arguments, form: Form, text: &str) -> Result<Loaded> {
     if form == Form::Table {
         table::check_size(&selection, arguments.row)?;
     }
-    let mut of_model = arguments.model.clone();
-    if arguments.which() == Which::A && matches!(of_model.device, DeviceArgument::Auto) {
-        of_model.device = DeviceArgument::Cpu;
-    }
-    let model = source::load(&of_model, None, LoadOptions { context: Some(ids.len()), ..LoadOptions::default() })?;
+    let model = source::load(&arguments.model, None, LoadOptions { context: Some(ids.len()), ..LoadOptions::default() })?;
     Ok(Loaded { model, ids, selection })
 }

@@ -10,7 +10,7 @@ pub enum Which {
     /// F: what the gates between leave of a key, from 0 to 1
     #[default]
     F,
-    /// A: the attention weights; a row sums to 1 (on the CPU)
+    /// A: the attention weights; a row sums to 1
     A,
 }
 

@@ -4,28 +4,25 @@ use super::palette::{MARK, PAPER, SOFT, ink_on, shade, text};
 use crate::cli::drawing::{Face, Shape};
 use kitfox::Result;
 use kitfox::session::Model;
-use kitfox::text::Detokenizer;
+use kitfox::text::{TokenText, token_texts};
 
 /// Lines of text that a picture has at most: the last ones.
 const MOST_LINES: usize = 18;
 const LINE: i32 = 18;
 
-/// The text of each token; bytes that are no character by themselves are spelled, and a token without text has its id.
+/// In the place of a token that has a part of a character: its text stands at the token that completes it.
+const PART: &str = "»";
+
+/// The text of each token; one without text has its id.
 pub fn tokens(model: &Model, ids: &[u32]) -> Result<Vec<String>> {
-    let tokenizer = model.tokenizer("inspect gates")?;
-    let mut detokenizer = Detokenizer::new();
-    let text = |id: &u32| {
-        let bytes = detokenizer.push(tokenizer, *id)?;
-        if Some(*id) == model.bos() {
-            return Ok("<bos>".to_owned());
-        }
-        Ok(match String::from_utf8(bytes) {
-            Ok(text) if text.is_empty() => format!("<{id}>"),
-            Ok(text) => text,
-            Err(error) => error.as_bytes().escape_ascii().to_string(),
-        })
-    };
-    ids.iter().map(text).collect()
+    let texts = token_texts(model.tokenizer("inspect gates")?, ids)?.into_iter().enumerate();
+    let named = texts.zip(ids).map(|((ix, TokenText { text, completed_by }), id)| match text {
+        _ if Some(*id) == model.bos() => "<bos>".to_owned(),
+        text if !text.is_empty() => text,
+        _ if completed_by == ix => format!("<{id}>"),
+        _ => PART.to_owned(),
+    });
+    Ok(named.collect())
 }
 
 /// A token as a label: blanks and line breaks can be seen.
