@@ -64,6 +64,8 @@ export interface LayerInfo {
   deviceBytes: number;
   /** Bytes of the five matrices on the device. */
   matrixBytes: number;
+  /** How often the GPU's device was lost and everything brought back. */
+  recoveries: number;
   /** Bytes of the wasm heap, which never shrinks. */
   heapBytes: number;
   /** By how much of that loading made it grow. */

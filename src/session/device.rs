@@ -114,6 +114,33 @@ pub enum Device {
 }
 
 impl Device {
+    /// The same device with the same program, opened again after it was lost; nothing is in its buffers.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] where there is no such device any more (the CPU is never lost), and what the new one reports.
+    pub(super) async fn again(&self, choice: DeviceChoice, baseline: bool, why: &str) -> Result<Self> {
+        let Self::Gpu(old) = self else { return Err(Error::DeviceLost(why.to_owned())) };
+        let (known, program) = (old.gpu(), old.program());
+        let gpu = match Opened::open(choice, baseline).await {
+            Ok(Opened::Gpu(gpu)) => gpu,
+            Ok(Opened::Cpu { note, .. }) => return Err(gone(why, note.unwrap_or_default())),
+            Err(Error::NoGpu(reason)) => return Err(gone(why, reason)),
+            Err(error) => return Err(error),
+        };
+        if gpu.info() != known.info() || gpu.features() != known.features() {
+            return Err(gone(why, format_args!("there is {} now", gpu.info().name)));
+        }
+        known.notes().into_iter().for_each(|note| gpu.note(note));
+        Ok(Self::Gpu(Box::new(gpu::Executor::new(gpu, program).await?)))
+    }
+
+    /// Notes on a device that is back how often that was so.
+    pub(super) fn note_recovery(&self, recoveries: u64, why: &str) {
+        if let Self::Gpu(gpu) = self {
+            gpu.gpu().note(format!("the device was lost and opened again, {recoveries} times so far ({why})"));
+        }
+    }
+
     /// Writes words into a buffer.
     pub fn write(&mut self, buffer: BufferId, first_word: usize, words: &[u32]) {
         match self {
@@ -214,4 +241,9 @@ impl Device {
             Self::Cpu(cpu) => cpu.bytes(),
         }
     }
+}
+
+/// The error of a device that was lost and cannot be had again.
+pub(super) fn gone(why: &str, reason: impl std::fmt::Display) -> Error {
+    Error::DeviceLost(format!("{why}; it cannot be had again: {reason}"))
 }

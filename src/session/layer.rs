@@ -1,7 +1,10 @@
 //! A layer of the encoder family on a device: [T, d] → [T, d], without a cache. No tokens, no text, no sampler: a building block for
 //! networks that are not language models, bidirectional (encoder) or causal (decoder).
+//!
+//! A GPU that is lost is opened again, as a model's is ([`super::recover`]): for that the weights of a layer on a GPU stay on the host, too.
 
 use super::device::{Device, DeviceChoice, Opened};
+use super::recover::{Recover, TRIES, lasting, opened_again};
 use crate::error::{Error, Result};
 use crate::format::layer::{Layer, LayerConfig, Mode, Weights};
 use crate::graph::{GraphId, MAX_BINDING_WORDS, MAX_GROUPS, Program, Step};
@@ -32,10 +35,14 @@ pub struct ForgettingAttentionLayer {
     device: Device,
     device_name: String,
     device_note: Option<String>,
+    choice: DeviceChoice,
+    /// The weights, of a layer whose device may be lost.
+    kept: Option<Layer>,
+    recoveries: u64,
 }
 
 impl ForgettingAttentionLayer {
-    /// Loads a layer onto a device.
+    /// Loads a layer onto a device. On a GPU a copy of its weights is kept.
     ///
     /// # Errors
     /// [`Error::Argument`] for heads or a `max_tokens` that cannot be run, [`Error::OutOfMemory`], [`Error::NoGpu`] and what else the
@@ -67,18 +74,30 @@ impl ForgettingAttentionLayer {
             });
         }
         let graph = network.record(&mut program);
-        let opened = Opened::open(options.device, false).await?;
+        let step = Step { n_tokens: shape.max_tokens as u32, ..Step::default() };
+        let mut opened = Opened::open(options.device, false).await?;
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let mut device = opened.hold(&program, &|_| Step { n_tokens: shape.max_tokens as u32, ..Step::default() }).await?;
-        for (matrix, weights) in network.matrices.iter().zip(layer.matrices()) {
-            device.write(matrix.data(), 0, &words_of(weights, d));
-        }
-        device.write(network.f_bias, 0, bytemuck::cast_slice(layer.f_bias()));
-        device.flush().await?;
-        Ok(Self { config: *config, shape, network, program, graph, device, device_name, device_note })
+        let (hardware, mut recoveries) = (opened.is_hardware(), 0);
+        let device = loop {
+            let held = async {
+                let mut device = opened.hold(&program, &|_| step).await?;
+                fill(&mut device, &network, layer).await?;
+                Ok(device)
+            };
+            match held.await {
+                Err(Error::DeviceLost(why)) if recoveries < TRIES as u64 => {
+                    opened = opened_again(options.device, false, hardware, &why).await?;
+                    recoveries += 1;
+                }
+                held => break held?,
+            }
+        };
+        let (choice, kept) = (options.device, matches!(device, Device::Gpu(_)).then(|| layer.clone()));
+        Ok(Self { config: *config, shape, network, program, graph, device, device_name, device_note, choice, kept, recoveries })
     }
 
-    /// Runs it on a sequence `[T, d]`, row by row; gives `[T, d]`.
+    /// Runs it on a sequence `[T, d]`, row by row; gives `[T, d]`. When the device is lost meanwhile it is opened again, twice at most; after
+    /// [`Error::DeviceLost`] the next call tries again.
     ///
     /// # Errors
     /// [`Error::Argument`] when `x` is no `[T, d]` with T from 1 to [`Self::max_tokens`], [`Error::NotFinite`] when it holds a number that
@@ -92,12 +111,21 @@ impl ForgettingAttentionLayer {
             return Err(Error::argument("x", expected, got));
         }
         check_finite("x", x, d)?;
+        let y = lasting(self, async |layer| layer.try_run(x, n_tokens).await).await?;
+        check_finite("y", &y, d)?;
+        Ok(y)
+    }
+
+    async fn try_run(&mut self, x: &[f32], n_tokens: usize) -> Result<Vec<f32>> {
         self.device.write(self.network.x, 0, bytemuck::cast_slice(x));
         let step = Step { n_tokens: n_tokens as u32, ..Step::default() };
         self.device.replay(&self.program, self.graph, &step, true)?;
-        let y = self.device.read_f32(self.network.y, x.len()).await?;
-        check_finite("y", &y, d)?;
-        Ok(y)
+        self.device.read_f32(self.network.y, x.len()).await
+    }
+
+    /// How often the device was lost and everything brought back, the load included.
+    pub fn recoveries(&self) -> u64 {
+        self.recoveries
     }
 
     /// What it was loaded with.
@@ -140,6 +168,27 @@ impl ForgettingAttentionLayer {
         let bytes = |matrix: &LayerMatrix| self.program.get(matrix.data()).words as u64 * 4;
         self.network.matrices.iter().map(bytes).sum()
     }
+}
+
+impl Recover for ForgettingAttentionLayer {
+    async fn recover(&mut self, why: String) -> Result<()> {
+        let Some(layer) = &self.kept else { return Err(Error::DeviceLost(why)) };
+        let mut device = self.device.again(self.choice, false, &why).await?;
+        fill(&mut device, &self.network, layer).await?;
+        self.device = device;
+        self.recoveries += 1;
+        self.device.note_recovery(self.recoveries, &why);
+        Ok(())
+    }
+}
+
+/// Writes the weights, and waits for them.
+async fn fill(device: &mut Device, network: &LayerNetwork, layer: &Layer) -> Result<()> {
+    for (matrix, weights) in network.matrices.iter().zip(layer.matrices()) {
+        device.write(matrix.data(), 0, &words_of(weights, layer.config().hidden_size));
+    }
+    device.write(network.f_bias, 0, bytemuck::cast_slice(layer.f_bias()));
+    device.flush().await
 }
 
 /// A matrix as the kernels read it.

@@ -9,14 +9,15 @@
 //! be the next to slide, as after [`Model::restore`].
 //!
 //! On the CPU nothing is lost, and nothing is kept for it. A source of bytes stays in memory, as it was the caller's to choose.
+//!
+//! A layer ([`super::layer`]) has no sequence and no file: its weights are kept on the host.
 
-use super::device::{Device, DeviceChoice, Opened};
+use super::device::{Device, DeviceChoice, Opened, gone};
 use super::draw::Draws;
 use super::load::weights::Origin;
 use super::model::Model;
 use super::pages::{Mark, Sightings};
 use crate::error::{Error, Result};
-use crate::gpu;
 use crate::graph::Step;
 use crate::model::Pages;
 use std::rc::Rc;
@@ -26,6 +27,28 @@ pub(super) const TRIES: usize = 2;
 
 /// Replays between two waits, so that they do not pile up.
 const REPLAYS: usize = 32;
+
+/// What can be brought back when its device was lost.
+pub(super) trait Recover {
+    /// Opens the device again, with all that was on it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] where that cannot be, what the source reports, and what the new device does. The device counts as lost then.
+    async fn recover(&mut self, why: String) -> Result<()>;
+}
+
+/// Does some work, and once more when the device was lost meanwhile and is back. The work must leave things as they were when it fails.
+pub(super) async fn lasting<S: Recover, T>(subject: &mut S, mut work: impl AsyncFnMut(&mut S) -> Result<T>) -> Result<T> {
+    let mut outcome = work(subject).await;
+    for _ in 0..TRIES {
+        let Err(Error::DeviceLost(why)) = outcome else { return outcome };
+        outcome = match subject.recover(why).await {
+            Ok(()) => work(subject).await,
+            Err(error) => Err(error),
+        };
+    }
+    outcome
+}
 
 /// The graph by which tokens were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,25 +124,15 @@ impl Model {
         self.recoveries
     }
 
-    /// Does some work with the model, and once more when the device was lost meanwhile and is back. The work must leave the sequence as it
-    /// was when it fails. Every call of the model passes here.
-    pub(super) async fn lasting<T>(&mut self, mut work: impl AsyncFnMut(&mut Self) -> Result<T>) -> Result<T> {
-        let mut outcome = work(self).await;
-        for _ in 0..TRIES {
-            let Err(Error::DeviceLost(why)) = outcome else { return outcome };
-            outcome = match self.recover(why).await {
-                Ok(()) => work(self).await,
-                Err(error) => Err(error),
-            };
-        }
-        outcome
+    /// Does some work with the model, and once more when the device was lost meanwhile and is back: [`lasting`]. Every call of the model
+    /// passes here.
+    pub(super) async fn lasting<T>(&mut self, work: impl AsyncFnMut(&mut Self) -> Result<T>) -> Result<T> {
+        lasting(self, work).await
     }
+}
 
-    /// Brings device, weights and sequence back.
-    ///
-    /// # Errors
-    /// [`Error::DeviceLost`] where that cannot be, what the source reports, and what the new device does. The sequence is known as before
-    /// then, and the device counts as lost.
+impl Recover for Model {
+    /// Brings device, weights and sequence back. Where that fails the sequence is known as before.
     async fn recover(&mut self, why: String) -> Result<()> {
         let Some(mut origin) = self.origin.take() else { return Err(Error::DeviceLost(why)) };
         let device = self.device_again(&mut origin, &why).await;
@@ -151,32 +164,20 @@ impl Model {
         }
         (self.history, self.draws) = (held.history, held.draws);
         self.recoveries += 1;
-        if let Device::Gpu(gpu) = &self.device {
-            gpu.gpu().note(format!("the device was lost and opened again, {} times so far ({why})", self.recoveries));
-        }
+        self.device.note_recovery(self.recoveries, &why);
         Ok(())
     }
+}
 
+impl Model {
     /// The same device with the same program and weights.
     async fn device_again(&self, origin: &mut Origin, why: &str) -> Result<Device> {
-        let Device::Gpu(old) = &self.device else { return Err(Error::DeviceLost(why.to_owned())) };
-        let (known, program) = (old.gpu(), old.program());
-        let other = |what: String| Error::DeviceLost(format!("{why}; it cannot be had again: {what}"));
-        let gpu = match Opened::open(origin.options.device, origin.options.baseline).await {
-            Ok(Opened::Gpu(gpu)) => gpu,
-            Ok(Opened::Cpu { note, .. }) => return Err(other(note.unwrap_or_default())),
-            Err(Error::NoGpu(reason)) => return Err(other(reason)),
-            Err(error) => return Err(error),
-        };
-        if gpu.info() != known.info() || gpu.features() != known.features() {
-            return Err(other(format!("there is {} now", gpu.info().name)));
-        }
-        known.notes().into_iter().for_each(|note| gpu.note(note));
-        let mut device = Device::Gpu(Box::new(gpu::Executor::new(gpu, program).await?));
+        let mut device = self.device.again(origin.options.device, origin.options.baseline, why).await?;
         if let Err(error) = origin.reopen().await {
-            return Err(other(error.to_string()));
+            return Err(gone(why, error));
         }
-        let filled = origin.fill(&self.network, &self.program, &self.config, &mut device, &mut |_| Ok(())).await?;
+        let filled = origin.fill(&self.network, &self.program, &self.config, &mut device, &mut |_| Ok(())).await;
+        let filled = filled.map_err(|error| if matches!(error, Error::Io { .. }) { gone(why, error) } else { error })?;
         if filled.fingerprint != self.fingerprint {
             let expected = format!("the model that was loaded, {:#018x}", self.fingerprint);
             return Err(Error::format(

@@ -19,7 +19,7 @@ export interface LayerWeights {
 export interface LayerOptions { device: 'auto' | 'gpu' | 'cpu'; maxTokens?: number | undefined }
 export interface EngineLayerInfo {
   device: string; deviceNote?: string; gpu: boolean; hiddenSize: number; numHeads: number; mode: 'encoder' | 'decoder';
-  bitnet: boolean; maxTokens: number; deviceBytes: number; matrixBytes: number;
+  bitnet: boolean; maxTokens: number; deviceBytes: number; matrixBytes: number; recoveries: number;
 }
 "#;
 
@@ -102,6 +102,7 @@ impl EngineLayer {
             ("maxTokens", layer.max_tokens().into()),
             ("deviceBytes", (layer.bytes() as f64).into()),
             ("matrixBytes", (layer.matrix_bytes() as f64).into()),
+            ("recoveries", (layer.recoveries() as f64).into()),
         ]);
         if let Some(note) = layer.device_note() {
             set(&out, "deviceNote", note.into());
