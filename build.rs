@@ -20,7 +20,19 @@ fn main() -> io::Result<()> {
     }
     println!("cargo::rerun-if-changed=shaders");
     let out = env::var_os("OUT_DIR").map(PathBuf::from).ok_or_else(|| io::Error::other("cargo sets no OUT_DIR"))?;
-    SHADERS.iter().try_for_each(|folder| shorten(folder, &out.join(folder)))
+    SHADERS.iter().try_for_each(|folder| shorten(folder, &out.join(folder)))?;
+    fs::write(out.join("shaders/shared.rs"), listed("shaders/shared", &out.join("shaders/shared"))?)
+}
+
+/// A folder's shaders as a Rust slice of names and texts, which lie in `out`.
+fn listed(folder: &str, out: &Path) -> io::Result<String> {
+    let mut stems = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        stems.extend(entry?.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    }
+    stems.sort();
+    let line = |stem: &String| format!("({stem:?}, include_str!({:?})),\n", out.join(format!("{stem}.wgsl")));
+    Ok(format!("&[\n{}]\n", stems.iter().map(line).collect::<String>()))
 }
 
 /// Writes the code of a folder's shaders to another folder.

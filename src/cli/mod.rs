@@ -1,4 +1,6 @@
 //! The command line: what each command takes, and how it ends. Results go to stdout, everything else to stderr.
+//!
+//! A program like any other over the library's public names: it parses, prints and opens files. What a model does is never decided here.
 
 mod axis;
 mod bench;

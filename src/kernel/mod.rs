@@ -84,32 +84,8 @@ pub static KERNELS: &[&Kernel] = &[
 pub static ALTERNATIVE_KERNELS: &[&Kernel] =
     &[&attn_prefill_wide::ATTN_PREFILL_WIDE, &matmul_coop::MATMUL_COOP, &matmul_wide::MATMUL_WIDE, &matvec_sub::MATVEC_SUB];
 
-/// The fragments in `shaders/shared` that `#import NAME` pulls in, by name.
-pub static SHARED: &[(&str, &str)] = &[
-    ("attn_prefill_io", wgsl!("shared/attn_prefill_io")),
-    ("attn_prefill_tiles", wgsl!("shared/attn_prefill_tiles")),
-    ("coop_weights", wgsl!("shared/coop_weights")),
-    ("decode_head", wgsl!("shared/decode_head")),
-    ("decode_pages", wgsl!("shared/decode_pages")),
-    ("fixed", wgsl!("shared/fixed")),
-    ("forget_runs", wgsl!("shared/forget_runs")),
-    ("lam_pages", wgsl!("shared/lam_pages")),
-    ("live_pages", wgsl!("shared/live_pages")),
-    ("matmul_io", wgsl!("shared/matmul_io")),
-    ("matvec_blocks", wgsl!("shared/matvec_blocks")),
-    ("matvec_io", wgsl!("shared/matvec_io")),
-    ("page_ends", wgsl!("shared/page_ends")),
-    ("pages", wgsl!("shared/pages")),
-    ("philox", wgsl!("shared/philox")),
-    ("prune", wgsl!("shared/prune")),
-    ("rank", wgsl!("shared/rank")),
-    ("rows", wgsl!("shared/rows")),
-    ("sample_bins", wgsl!("shared/sample_bins")),
-    ("sample_list", wgsl!("shared/sample_list")),
-    ("sample_logits", wgsl!("shared/sample_logits")),
-    ("step", wgsl!("shared/step")),
-    ("weights", wgsl!("shared/weights")),
-];
+/// The fragments in `shaders/shared` that `#import NAME` pulls in, by name, sorted: build.rs lists them.
+pub static SHARED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders/shared.rs"));
 
 /// Seeded inputs for test cases: xorshift, so that a case is the same everywhere.
 pub mod inputs {

@@ -1,4 +1,6 @@
 //! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
+//!
+//! It knows every room below it and no surface: it prints nothing, opens no file by its path, and never names wgpu or JavaScript.
 
 pub mod attention;
 pub mod bench;

@@ -4,6 +4,8 @@
 //! [`TextStream`] joins them: [`Detokenizer`] (ids to bytes) → [`Unescape`] (for models of JSON-escaped text) →
 //! [`Utf8Stream`] (bytes to whole characters) → [`StopMatcher`] (text up to a stop string).
 //! However the stream is cut, the pieces joined equal the whole decoded at once. [`token_texts`] cuts a text that is there into its tokens.
+//!
+//! Knows no model, device or file: what it is made from comes as text.
 
 mod detokenizer;
 mod json_escape;

@@ -72,7 +72,7 @@ fn the_mean_of_the_bins_is_the_perplexity_of_the_same_windows() {
     let expected = nll(&(16 * n_windows).to_string());
     assert!((mean - expected).abs() < 2e-6, "{mean} {expected}");
     assert!(
-        line.contains(&format!("mean {expected:.6} nats")) && line.contains(&format!("{n_windows} windows")),
+        line.contains(&format!("mean {expected:.6} nats")) && line.contains(&format!("windows: {n_windows}")),
         "{line} {expected}"
     );
 
@@ -230,6 +230,28 @@ mod demo {
         let table = std::fs::read_to_string(folder.join("niah.csv")).unwrap();
         assert_eq!(table.lines().count(), 5);
         assert!(table.lines().nth(4).unwrap().starts_with("96,100,0,"), "{table}");
+    }
+
+    #[test]
+    fn live_keys_grow_slower_than_the_text() {
+        let (folder, model, text) = folder("live");
+        let book = shown(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/books/the_time_machine.txt"));
+        let [table, plot] = ["live.csv", "live.svg"].map(|name| folder.join(name));
+        let outputs = ["-o", table.to_str().unwrap(), "--plot", plot.to_str().unwrap()];
+        let line = stdout_of(&[&["eval", "live-keys", "-f", &book, "-c", "700", "--every", "300"][..], &outputs].concat());
+        let live = rows(&table);
+        assert_eq!(live.iter().map(|row| row[0]).collect::<Vec<_>>(), [300.0, 600.0, 700.0]);
+        assert!(live.iter().all(|row| row[1] > 0.0 && row[1] < 1.0 && (row[1] * row[0] - row[2]).abs() < 0.1), "{live:?}");
+        assert!(
+            live[0][1] > live[1][1] && live[1][1] > live[2][1] && line.contains("of the keys of 700 tokens are live"),
+            "{line}"
+        );
+        assert!(std::fs::read_to_string(&plot).unwrap().contains("nothing forgotten"));
+        // Where nothing is forgotten, all of a text's.
+        let output =
+            kitfox(&[&["eval", "live-keys", "-m", &model, "-f", &text, "-c", "100", "--prune", "off"][..], &outputs].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(rows(&table).iter().map(|row| (row[0], row[1])).collect::<Vec<_>>(), [(64.0, 1.0), (100.0, 1.0)]);
     }
 
     /// tests/fixtures/books/reference.py computes the same in float64 from the same weights.

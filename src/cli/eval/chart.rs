@@ -21,6 +21,14 @@ pub struct Point {
     pub error: f64,
 }
 
+/// A straight line to compare a curve with.
+pub struct Reference {
+    /// Its ends.
+    pub points: [[f64; 2]; 2],
+    /// What it means.
+    pub meaning: String,
+}
+
 /// A curve.
 pub struct LineChart {
     /// Above it.
@@ -33,6 +41,8 @@ pub struct LineChart {
     pub points: Vec<Point>,
     /// A vertical line, and what it means.
     pub mark: Option<(f64, String)>,
+    /// What the curve is compared with.
+    pub reference: Option<Reference>,
 }
 
 impl LineChart {
@@ -41,8 +51,9 @@ impl LineChart {
         let size = [960, 560];
         let mut shapes = Vec::new();
         let x_axis = Axis::new(0.0, self.points.iter().map(|p| p.x).fold(1.0, f64::max), MARGIN[0], size[0] - MARGIN[2]);
-        let (low, high) =
-            self.points.iter().fold((f64::MAX, f64::MIN), |(low, high), p| (low.min(p.y - p.error), high.max(p.y + p.error)));
+        let compared = self.reference.iter().flat_map(|reference| reference.points).map(|[_, y]| (y, y));
+        let bars = self.points.iter().map(|p| (p.y - p.error, p.y + p.error)).chain(compared);
+        let (low, high) = bars.fold((f64::MAX, f64::MIN), |(low, high), (from, to)| (low.min(from), high.max(to)));
         let y_axis = Axis::new(low, high, size[1] - MARGIN[3], MARGIN[1]);
         for tick in &y_axis.ticks {
             let y = y_axis.pixel(*tick);
@@ -64,6 +75,12 @@ impl LineChart {
                 face: Face::Normal,
                 color: MARK,
             });
+        }
+        if let Some(Reference { points, meaning }) = &self.reference {
+            let ends = points.map(|[x, y]| [x_axis.pixel(x), y_axis.pixel(y)]);
+            shapes.push(line(&ends, 2, BAR));
+            let middle = [(ends[0][0] + ends[1][0]) / 2 - CHARACTER, (ends[0][1] + ends[1][1]) / 2];
+            shapes.push(text(middle, Anchor::End, meaning));
         }
         for point in &self.points {
             let x = x_axis.pixel(point.x);

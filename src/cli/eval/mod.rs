@@ -2,6 +2,7 @@
 
 mod chart;
 mod journal;
+mod live_keys;
 mod niah;
 mod per_token_loss;
 
@@ -20,6 +21,8 @@ pub enum Command {
     PerTokenLoss(per_token_loss::Arguments),
     /// Needle in a haystack: whether a number in a long text is found again. A run that was interrupted goes on where it was (OUT.csv.journal)
     Niah(niah::Arguments),
+    /// Keys that stay alive as a text grows, where the others are forgotten for good
+    LiveKeys(live_keys::Arguments),
 }
 
 /// Runs the command.
@@ -27,6 +30,7 @@ pub fn run(command: &Command) -> Done {
     match command {
         Command::PerTokenLoss(arguments) => per_token_loss::run(arguments),
         Command::Niah(arguments) => niah::run(arguments),
+        Command::LiveKeys(arguments) => live_keys::run(arguments),
     }
 }
 

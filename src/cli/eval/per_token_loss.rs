@@ -22,6 +22,9 @@ use serde_json::json;
 use std::ops::Range;
 use std::path::PathBuf;
 
+/// Rows of the table unless it is said otherwise.
+const BINS: usize = 64;
+
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -35,9 +38,9 @@ pub struct Arguments {
     /// Windows of each text at most
     #[arg(long, value_name = "N")]
     windows: Option<usize>,
-    /// Rows of the table: positions are averaged in so many equal steps
-    #[arg(long, value_name = "B", default_value_t = 64)]
-    bins: usize,
+    /// Rows of the table: positions are averaged in so many equal steps; default: 64, or as many as there are positions
+    #[arg(long, value_name = "B")]
+    bins: Option<usize>,
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,
@@ -81,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Done {
         _ => Ok(()),
     };
     at_least_one("windows", arguments.windows)?;
-    at_least_one("bins", Some(arguments.bins))?;
+    at_least_one("bins", arguments.bins)?;
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
     check_outputs(&arguments.output, arguments.plot.as_deref(), arguments.file.iter().chain(&arguments.model.model))?;
     let texts = arguments.file.iter().map(|path| read_text(path)).collect::<Result<Vec<_>>>()?;
@@ -89,13 +92,13 @@ pub fn run(arguments: &Arguments) -> Done {
     let load = LoadOptions { context: arguments.context, kv, scores: true, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval per-token-loss"), load)?;
     let context = model.context();
-    if arguments.bins > context {
-        return Err(Error::argument("bins", format!("at most one a position ({context})"), arguments.bins).into());
+    let n_bins = arguments.bins.unwrap_or(BINS.min(context));
+    if n_bins > context {
+        return Err(Error::argument("bins", format!("at most one a position ({context})"), n_bins).into());
     }
     let texts = texts.iter().map(|text| ids_of(&model, text)).collect::<Result<Vec<_>>>()?;
     let windows = windows(&texts, context, arguments.windows.unwrap_or(usize::MAX))?;
-    let bins: Vec<_> =
-        (0..arguments.bins).map(|bin| bin * context / arguments.bins..(bin + 1) * context / arguments.bins).collect();
+    let bins: Vec<_> = (0..n_bins).map(|bin| bin * context / n_bins..(bin + 1) * context / n_bins).collect();
     let options = json!({
         "context": context, "windows": windows.len(), "bins": bins.len(), "kv": format!("{kv:?}"),
         "texts": texts.iter().map(|ids| hash(ids)).collect::<Vec<_>>(),
@@ -208,5 +211,6 @@ fn chart(model: &Model, bins: &[Range<usize>], sums: &[Sums]) -> LineChart {
         y_label: "mean loss (nats)".into(),
         points: bins.iter().zip(sums).map(point).collect(),
         mark: stated.map(|stated| (stated as f64, format!("stated context {stated}"))),
+        reference: None,
     }
 }
