@@ -255,6 +255,43 @@ fn rows_on_a_gpu_are_those_of_the_cpu() {
     assert!(dead > 0, "some page dies in some case");
 }
 
+/// Where they begin, the gates alone tell; what is left out, a model without pruning.
+#[test]
+fn rows_leave_out_the_pages_that_are_dead_for_the_first_of_their_32_queries() {
+    const EPSILON: f64 = 1e-3;
+    let case = "fox_pro_pruned";
+    let load = |prune| {
+        let options =
+            LoadOptions { device: DeviceChoice::Cpu, context: Some(320), chunk: Some(64), prune, ..LoadOptions::default() };
+        let checkpoint = block_on(format::open(&golden::directory(case))).unwrap();
+        block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap()
+    };
+    let ids: Vec<u32> = (0..300u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect();
+    let mut model = load(Pruning::Epsilon(EPSILON));
+    let gates = gates(&mut model, &ids);
+    model.reset();
+    let rows = attention(&mut model, &ids, 0..300);
+    let whole = attention(&mut load(Pruning::Off), &ids, 0..300);
+    let config = model.config();
+    assert_eq!(config.n_heads, config.n_kv_heads, "live pages are those of a head");
+    let forgetting = Forgetting::new(&gates, None);
+    let mut n_cut = 0;
+    for (row, whole) in rows.iter().zip(&whole) {
+        let live = forgetting.live_pages(row.layer, row.head, 1, model.log_pruning_tolerance());
+        let query = row.i / 32 * 32;
+        assert_eq!(row.first, ((query + 1).div_ceil(PAGE) - live[query]) * PAGE, "layer {} row {}", row.layer, row.i);
+        // The first layer's scores are the same with pruning and without; a later one's nearly.
+        let left_out: f64 = whole.weights[..row.first].iter().sum();
+        assert!(left_out < EPSILON, "layer {} row {}: {left_out}", row.layer, row.i);
+        for (got, want) in row.weights.iter().zip(&whole.weights[row.first..]) {
+            let near = if row.layer == 0 { 1e-12 } else { 2.0 * EPSILON };
+            assert!((got - want / (1.0 - left_out)).abs() < near, "layer {} row {}: {got}, not {want}", row.layer, row.i);
+        }
+        n_cut += usize::from(row.first > 0);
+    }
+    assert!(n_cut > 100, "{n_cut} rows are cut");
+}
+
 #[test]
 fn who_stops_in_the_middle_of_a_tile_leaves_the_sequence_before_it() {
     let ids = golden::golden("fox_pro").tokens;

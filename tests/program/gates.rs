@@ -156,7 +156,7 @@ fn pictures_parse_and_decode_whatever_the_text() {
         }
     }
     let svg = String::from_utf8(run.write("g.svg", PROMPT, &["--layer", "0", "--head", "0"])).unwrap();
-    for what in ["&lt;", "¶", "<title>F [2 ", "effective context", "key j across"] {
+    for what in ["&lt;", "¶", "<title>F [2 ", "effective context", "key j across", "»", "é", "–"] {
         assert!(svg.contains(what), "no {what}: {svg}");
     }
     let svg = String::from_utf8(run.write("g.svg", &long, &[])).unwrap();
