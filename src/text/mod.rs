@@ -11,6 +11,8 @@ mod stops;
 mod stream;
 mod tokenizer;
 mod tokenizer_file;
+mod tokenizer_model;
+mod tokenizer_read;
 mod utf8;
 
 pub use detokenizer::Detokenizer;
@@ -18,4 +20,6 @@ pub use json_escape::{Unescape, escape};
 pub use stops::{Released, StopMatcher};
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;
+pub use tokenizer_model::{MAX_NODES, NODE_BYTES};
+pub use tokenizer_read::{MAX_ADDED_BYTES, MAX_MERGES, MAX_TOKENS};
 pub use utf8::Utf8Stream;
