@@ -2,7 +2,7 @@
 //!
 //! `serde_json` keeps the last of two equal keys without a word: a shard index or a vocabulary that contradicts itself would pass.
 //! And `[[],[],…` takes eleven times its length in memory, `[{"":0},…` ninety times: here a text whose values would take more than
-//! [`most_bytes`] is refused while it is read. Objects and arrays nest 127 deep at most (`serde_json`'s own limit).
+//! [`most_bytes`] is refused while it is read. (Of a tokenizer no values are made: [`crate::text`].) Objects and arrays nest 127 deep at most (`serde_json`'s own limit).
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -17,9 +17,9 @@ const OBJECT_BYTES: usize = 640;
 /// The least that an allocation takes.
 const LEAST_BYTES: usize = 16;
 
-/// Bytes that the values of a text of `n` bytes may take: a dense vocabulary of 256,000 tokens and their merges does with it.
+/// Bytes that the values of a text of `n` bytes may take: the index of 65,536 tensors and a `vocab.json` of 256,000 tokens do with it.
 pub fn most_bytes(n: usize) -> usize {
-    n.saturating_mul(16).saturating_add(32 << 20)
+    n.saturating_mul(2).saturating_add(48 << 20)
 }
 
 /// A JSON value; in none of its objects is a key listed twice.
@@ -27,7 +27,15 @@ pub fn most_bytes(n: usize) -> usize {
 /// # Errors
 /// What is wrong and where, also for a text whose values take more than [`most_bytes`].
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
-    let left = Cell::new(most_bytes(text.len()));
+    parse_within(text, most_bytes(text.len()))
+}
+
+/// The same of a text whose values may take so many bytes.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_within(text: &[u8], most: usize) -> serde_json::Result<Value> {
+    let left = Cell::new(most);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = Strict(&left).deserialize(&mut deserializer)?;
     deserializer.end()?;
@@ -36,7 +44,7 @@ pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
 
 /// Reads one value; holds the bytes that are left for it and all that follow.
 #[derive(Clone, Copy)]
-struct Strict<'a>(&'a Cell<usize>);
+pub struct Strict<'a>(pub &'a Cell<usize>);
 
 impl Strict<'_> {
     fn spend<E: Error>(self, bytes: usize) -> Result<(), E> {

@@ -1,5 +1,6 @@
 //! Gates in a safetensors file: `log_f` [L, H, T] and `u` [L, H], f32; without `u` where nothing bounds the scores.
 
+use super::input;
 use super::new_file::NewFile;
 use super::output::file_error;
 use kitfox::session::Gates;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 /// Reads the file.
 pub fn read(path: &Path) -> Result<Gates> {
-    let bytes = std::fs::read(path).map_err(|error| file_error(path, "read", &error))?;
+    let bytes = input::bytes(path, input::MAX_GATES)?;
     let wrong = |place: &str, expected: &str, got: String| Error::format(path.display(), place, expected, got);
     let file = SafeTensors::deserialize(&bytes).map_err(|error| wrong("header", "a safetensors file", error.to_string()))?;
     let numbers = |name: &str, n_dims: usize| {

@@ -2,13 +2,13 @@
 
 use super::new_file::NewFile;
 use super::output::{Done, print, print_json, say, tokens_bar};
-use super::{KvArgument, ModelArguments, session_file, source};
+use super::{KvArgument, ModelArguments, input, session_file, source};
 use clap::Args;
 use kitfox::session::{FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions};
 use kitfox::{Error, Result};
 use serde_json::json;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -153,12 +153,7 @@ pub fn read_prompt(prompt: String) -> Result<String> {
     if prompt != "-" {
         return if prompt.is_empty() { Err(Error::argument("prompt", "text", "an empty text")) } else { Ok(prompt) };
     }
-    let mut bytes = Vec::new();
-    io::stdin().read_to_end(&mut bytes).map_err(|error| super::output::io_error("stdin", "read", &error))?;
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::format("stdin", format!("byte {at}"), "UTF-8 text", format!("byte 0x{:02x}", error.as_bytes()[at]))
-    })?;
+    let mut text = input::stdin_text()?;
     if text.ends_with('\n') {
         text.truncate(text.len() - if text.ends_with("\r\n") { 2 } else { 1 });
     }

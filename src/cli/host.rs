@@ -1,5 +1,6 @@
 //! What the command line does for devices: it keeps what was found out about an adapter in the user's cache directory.
 
+use super::input;
 use kitfox::gpu::{Host, set_host};
 use std::env::var_os;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ struct CacheFolder(PathBuf);
 
 impl Host for CacheFolder {
     fn recall(&self, key: &str) -> Option<String> {
-        std::fs::read_to_string(self.0.join(key)).ok()
+        input::text(&self.0.join(key), input::MAX_KEPT).ok()
     }
 
     fn remember(&self, key: &str, words: &str) -> bool {

@@ -2,12 +2,12 @@
 
 use super::new_file::NewFile;
 use super::output::{Done, file_error, print_line, tokens_bar};
-use super::{KvArgument, ModelArguments, source};
+use super::{KvArgument, ModelArguments, input, source};
 use clap::Args;
 use kitfox::session::generate::check_ids;
 use kitfox::session::{LoadOptions, Model};
 use kitfox::{Error, Result};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ impl Ids {
     fn read(&self) -> Result<Vec<u32>> {
         let ids = match (&self.ids, &self.ids_file) {
             (_, Some(path)) => {
-                let text = fs::read_to_string(path).map_err(|error| file_error(path, "read", &error))?;
+                let text = input::text(path, input::MAX_IDS)?;
                 parse(&text, |got| Error::format(path.display(), "token ids", WHOLE, got))?
             }
             (text, None) => parse(text.as_deref().unwrap_or_default(), |got| Error::argument("ids", WHOLE, got))?,

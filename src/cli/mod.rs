@@ -12,6 +12,7 @@ mod eval;
 mod gates_file;
 mod generate;
 mod host;
+mod input;
 mod inspect;
 mod logits;
 mod manifest;

@@ -3,14 +3,14 @@
 //! ids = BOS + the text's tokens. Window w feeds ids[wC .. wC + C] from an empty state and predicts ids[wC + 1 ..= wC + C]; the last
 //! window is shorter. Log-softmax and sum are f64.
 
-use super::output::{Done, file_error, print_json, print_line, tokens_bar};
-use super::{KvArgument, ModelArguments, source};
+use super::output::{Done, print_json, print_line, tokens_bar};
+use super::{KvArgument, ModelArguments, input, source};
 use clap::Args;
 use kitfox::session::generate::check_ids;
 use kitfox::session::score::nll;
 use kitfox::session::{LoadOptions, Model};
 use kitfox::{Error, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Done {
     if arguments.max_tokens == Some(0) {
         return Err(Error::argument("max-tokens", "at least 1", 0).into());
     }
-    let text = read_text(&arguments.file)?;
+    let text = input::text(&arguments.file, input::MAX_TEXT)?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), scores: true, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("perplexity"), load)?;
     let mut ids = Vec::from_iter(model.bos());
@@ -58,15 +58,6 @@ pub fn run(arguments: &Arguments) -> Done {
         );
     }
     print_line(&format!("nll {nll:.6} nats, perplexity {:.4}, {n} tokens, device {}", nll.exp(), model.device_name()))
-}
-
-/// A file of UTF-8 text.
-pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|error| file_error(path, "read", &error))?;
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::format(path.display(), format!("byte {at}"), "UTF-8 text", format!("byte 0x{:02x}", error.as_bytes()[at]))
-    })
 }
 
 /// Σ -log p(id | the ids before it in its window), in nats.

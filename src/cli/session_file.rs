@@ -1,5 +1,6 @@
 //! The file of a session (`generate --session`): read if it is there, and written again at the end. The bytes are those of `Model::save`.
 
+use super::input;
 use super::new_file::NewFile;
 use super::output::file_error;
 use kitfox::session::{GenerateOptions, Generation, Model};
@@ -9,13 +10,14 @@ use std::path::Path;
 
 /// The prompt behind the session of the file; behind nothing where there is no file.
 pub fn begin(model: &mut Model, path: &Path, prompt: &str, options: GenerateOptions) -> Result<Generation> {
-    let mut ids = match std::fs::read(path) {
-        Ok(bytes) => {
+    // Four times what the cache takes: a session of another model is told as that, and not as too long.
+    let most = model.kv_bytes_pool().saturating_mul(4).saturating_add(64 << 20);
+    let mut ids = match input::optional(path, most)? {
+        Some(bytes) => {
             let pending = pollster::block_on(model.restore(&bytes)).map_err(|error| in_file(error, path))?;
             [model.history(), &pending].concat()
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(file_error(path, "read", &error)),
+        None => Vec::new(),
     };
     if ids.is_empty() {
         model.reset();

@@ -34,7 +34,7 @@ pub(super) struct Header {
 pub async fn read(source: Box<dyn Source>) -> Result<Checkpoint> {
     let Header { file, mut metadata, tensors, source } = header(source, ARCHITECTURE).await?;
     // The longest text of all: it is not copied.
-    let tokenizer = keys::take_text(&file, &mut metadata, keys::TOKENIZER)?;
+    let tokenizer = keys::take_tokenizer(&file, &mut metadata)?;
     let (config, source_config) = keys::from_metadata(&file, &metadata)?;
     let name = keys::text(&file, &metadata, "general.name")?.unwrap_or_else(|| ARCHITECTURE.into());
     check_name(&file, "general.name", &name)?;

@@ -7,6 +7,7 @@
 
 use super::keys;
 use crate::{Error, Result};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -61,16 +62,38 @@ pub fn tokenizer(files: &Files) -> Result<String> {
     vocabulary.add_tokens(files, &config)?;
     let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": flag("add_prefix_space")?, "trim_offsets": true,
         "use_regex": true });
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
-        "added_tokens": vocabulary.added.into_values().collect::<Vec<_>>(),
-        "pre_tokenizer": byte_level, "post_processor": byte_level, "decoder": byte_level,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "", "end_of_word_suffix": "",
-            "fuse_unk": false, "vocab": vocabulary.ids, "merges": merges,
-        },
-    });
-    Ok(tokenizer.to_string())
+    let model =
+        Model { kind: "BPE", continuing_subword_prefix: "", end_of_word_suffix: "", vocab: &vocabulary.ids, merges: &merges };
+    let tokenizer = Tokenizer {
+        version: "1.0",
+        added_tokens: vocabulary.added.values().collect(),
+        pre_tokenizer: &byte_level,
+        post_processor: &byte_level,
+        decoder: &byte_level,
+        model,
+    };
+    serde_json::to_string(&tokenizer).map_err(|error| Error::format(&files.vocab.file, "content", "a tokenizer", error))
+}
+
+/// `tokenizer.json`, written from what is there: as a tree of values it would take ten times as much.
+#[derive(Serialize)]
+struct Tokenizer<'a> {
+    version: &'a str,
+    added_tokens: Vec<&'a Value>,
+    pre_tokenizer: &'a Value,
+    post_processor: &'a Value,
+    decoder: &'a Value,
+    model: Model<'a>,
+}
+
+#[derive(Serialize)]
+struct Model<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    continuing_subword_prefix: &'a str,
+    end_of_word_suffix: &'a str,
+    vocab: &'a Map<String, Value>,
+    merges: &'a [[&'a str; 2]],
 }
 
 fn parse(text: &Text) -> Result<Map<String, Value>> {
@@ -82,7 +105,7 @@ fn fail(file: &Option<Text>, place: &str, expected: &str, got: impl std::fmt::Di
 }
 
 /// The pairs of `merges.txt`, in order.
-fn merges(files: &Files, vocabulary: &Vocabulary) -> Result<Vec<[String; 2]>> {
+fn merges<'a>(files: &'a Files, vocabulary: &Vocabulary) -> Result<Vec<[&'a str; 2]>> {
     let mut merges = Vec::new();
     for (ix, line) in files.merges.text.lines().enumerate() {
         if (ix == 0 && line.starts_with("#version")) || line.is_empty() {
@@ -94,7 +117,7 @@ fn merges(files: &Files, vocabulary: &Vocabulary) -> Result<Vec<[String; 2]>> {
             let expected = format!("two tokens, known to {} like their union", files.vocab.file);
             return Err(Error::format(&files.merges.file, format_args!("line {}", ix + 1), expected, format_args!("{line:?}")));
         };
-        merges.push([a.to_owned(), b.to_owned()]);
+        merges.push([a, b]);
     }
     Ok(merges)
 }

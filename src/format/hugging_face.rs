@@ -166,7 +166,7 @@ fn canonical(files: &[&str], tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
 #[cfg(not(target_arch = "wasm32"))]
 pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     use super::gpt2::{self, Text};
-    use super::limits::{MAX_CONFIG, MAX_TEXT};
+    use super::limits::{MAX_CONFIG, MAX_TEXT, MAX_TOKENIZER};
     use super::source::{FileSource, read_text};
     let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
     let shown = |name: &str| dir.join(name).display().to_string();
@@ -179,7 +179,8 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     }
     let config = read_text(&mut FileSource::open(&dir.join("config.json"))?, MAX_CONFIG).await?;
     let (tokenizer_file, tokenizer) = if there("tokenizer.json") {
-        (shown("tokenizer.json"), Some(text("tokenizer.json").await?))
+        let text = read_text(&mut FileSource::open(&dir.join("tokenizer.json"))?, MAX_TOKENIZER).await?;
+        (shown("tokenizer.json"), Some(text))
     } else if there("vocab.json") || there("merges.txt") {
         let named = async |name: &str| Ok::<_, Error>(Text { file: shown(name), text: text(name).await? });
         let optional = async |name: &str| if there(name) { named(name).await.map(Some) } else { Ok(None) };

@@ -6,7 +6,7 @@
 
 use super::gguf::{Scalar, Value};
 use super::gguf_read::Metadata;
-use super::limits::MAX_CONFIG;
+use super::limits::{MAX_CONFIG, MAX_TOKENIZER};
 use crate::{Error, Result, json};
 use serde_json::{Map, Value as Json};
 
@@ -180,14 +180,18 @@ pub fn text(file: &str, metadata: &Metadata, key: &str) -> Result<Option<String>
     }
 }
 
-/// The text under a key, if there is one, out of the metadata and however long.
+/// The tokenizer's text, if there is one, out of the metadata.
 ///
 /// # Errors
-/// [`Error::Format`] when it is no string.
-pub fn take_text(file: &str, metadata: &mut Metadata, key: &str) -> Result<Option<String>> {
+/// [`Error::Format`] when it is no string, or longer than [`MAX_TOKENIZER`].
+pub fn take_tokenizer(file: &str, metadata: &mut Metadata) -> Result<Option<String>> {
+    let key = TOKENIZER;
     match metadata.remove(key) {
         None => Ok(None),
-        Some(Value::Scalar(Scalar::String(text))) => Ok(Some(text)),
+        Some(Value::Scalar(Scalar::String(text))) if text.len() as u64 <= MAX_TOKENIZER => Ok(Some(text)),
+        Some(Value::Scalar(Scalar::String(text))) => {
+            Err(Error::format(file, key, format_args!("at most {MAX_TOKENIZER} bytes"), text.len()))
+        }
         Some(other) => Err(Error::format(file, key, "a string", other)),
     }
 }

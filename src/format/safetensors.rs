@@ -1,7 +1,7 @@
 //! Reads safetensors headers: a length u64, that many bytes of JSON (name → type, shape, range), the data. The crate checks that
 //! the ranges follow one another without holes and that shapes fit them; here we check what it needs the whole file for.
 
-use super::limits::{MAX_COUNT, MAX_FILE, MAX_ORIGIN, MAX_SAFETENSORS_HEADER};
+use super::limits::{MAX_COUNT, MAX_FILE, MAX_ORIGIN, MAX_SAFETENSORS_HEADER, MAX_SAFETENSORS_VALUES};
 use super::source::{Source, Window};
 use super::{Tensor, TensorType, check_name};
 use crate::{Error, Result, json};
@@ -27,8 +27,11 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
     if n > MAX_SAFETENSORS_HEADER {
         return Err(fail("length of the header", "at most 100000000 bytes (is this a safetensors file?)", &n));
     }
+    // A header of many tensors has a long file behind it.
+    let len = usize::try_from(window.source_len().unwrap_or(n)).unwrap_or(usize::MAX);
+    let most = json::most_bytes(len).min(MAX_SAFETENSORS_VALUES);
     let header = window.take(n, "header").await?;
-    let header = json::parse(header).map_err(|e| fail("header", "a safetensors header", &e))?;
+    let header = json::parse_within(header, most).map_err(|e| fail("header", "a safetensors header", &e))?;
     let n_entries = header.as_object().map_or(0, serde_json::Map::len) as u64;
     if n_entries > MAX_COUNT {
         return Err(fail("header", &format!("at most {MAX_COUNT} tensors"), &n_entries));

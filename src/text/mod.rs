@@ -14,6 +14,8 @@ mod stream;
 mod token_text;
 mod tokenizer;
 mod tokenizer_file;
+mod tokenizer_model;
+mod tokenizer_read;
 mod utf8;
 
 pub use detokenizer::Detokenizer;
@@ -22,4 +24,6 @@ pub use stops::{Released, StopMatcher};
 pub use stream::TextStream;
 pub use token_text::{TokenText, token_texts};
 pub use tokenizer::Tokenizer;
+pub use tokenizer_model::{MAX_NODES, NODE_BYTES};
+pub use tokenizer_read::{MAX_ADDED_BYTES, MAX_MERGES, MAX_TOKENS};
 pub use utf8::Utf8Stream;

@@ -1,19 +1,24 @@
 //! The tokenizer of a model: Hugging Face's `tokenizer.json`, run by the crate `tokenizers`.
 //!
 //! Encoding adds no special tokens (the caller puts BOS first), and text that spells an added token becomes that token, as in
-//! Hugging Face. Truncation and padding in the file are for training batches and are switched off. Byte-level vocabularies (GPT-2
+//! Hugging Face. Truncation and padding in the file are for training batches, the post-processor adds special tokens: they are not used. Byte-level vocabularies (GPT-2
 //! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
 
+use super::tokenizer_read::File;
 use super::{Detokenizer, Unescape, escape, tokenizer_file};
-use crate::{Error, Result, json};
+use crate::{Error, Result};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use tokenizers::{DecoderWrapper, PostProcessorWrapper};
+use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder};
+
+type Builder = TokenizerBuilder<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 /// A tokenizer. Special tokens (such as `<|endoftext|>`) are no text: decoding leaves them out.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     special: HashSet<u32>,
+    n_ids: usize,
     /// From the printable spelling to the byte, for byte-level vocabularies.
     byte_of: Option<HashMap<char, u8>>,
     json_escaped: bool,
@@ -24,29 +29,32 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`Error::Tokenizer`] when the text is not JSON or not a tokenizer, [`Error::Format`] for a merge or an added token that does not
-    /// fit the vocabulary.
+    /// fit the vocabulary, and for more of anything than a text of its length should have.
     pub fn from_json(name: &str, text: &str) -> Result<Self> {
         let failed = |reason: tokenizers::Error| Error::tokenizer(format_args!("{name}: {reason}"));
-        let mut parsed = json::parse(text.as_bytes()).map_err(|reason| Error::tokenizer(format_args!("{name}: {reason}")))?;
-        tokenizer_file::check_merges(name, &parsed)?;
-        tokenizer_file::check_steps(name, &parsed)?;
-        // The rest is large, and not needed again.
-        let added = parsed.get_mut("added_tokens").map(Value::take);
-        drop(parsed);
-        let mut inner: tokenizers::Tokenizer = text.parse().map_err(failed)?;
-        tokenizer_file::check_added(name, added.as_ref(), |token| inner.token_to_id(token))?;
-        inner.with_truncation(None).map_err(failed)?;
-        inner.with_padding(None);
-        // It adds special tokens, which are the caller's to add, and can fail for a text that has a template's second part only.
-        inner.with_post_processor(None::<PostProcessorWrapper>);
+        let File { model, added, mut steps } = File::read(name, text)?;
+        tokenizer_file::check_steps(name, &steps)?;
+        let model = model.ok_or_else(|| Error::tokenizer(format_args!("{name}: model is missing")))?;
+        let n_ids = model.n_ids();
+        let mut inner: tokenizers::Tokenizer = Builder::new()
+            .with_model(model.build(name)?)
+            .with_normalizer(step(name, "normalizer", &mut steps)?)
+            .with_pre_tokenizer(step(name, "pre_tokenizer", &mut steps)?)
+            .with_decoder(step(name, "decoder", &mut steps)?)
+            .build()
+            .map_err(failed)?
+            .into();
+        inner.add_tokens(added.iter().map(|added| added.token.clone())).map_err(failed)?;
+        tokenizer_file::check_added(name, &added, |token| inner.token_to_id(token))?;
         let added = inner.get_added_tokens_decoder();
+        let n_ids = added.keys().fold(n_ids, |n_ids, id| n_ids.max((*id as usize).saturating_add(1)));
         let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();
         let byte_level = match inner.get_decoder() {
             Some(DecoderWrapper::ByteLevel(_)) => true,
             Some(DecoderWrapper::Sequence(sequence)) => matches!(sequence.get_decoders(), [DecoderWrapper::ByteLevel(_)]),
             _ => false,
         };
-        Ok(Self { inner, special, byte_of: byte_level.then(byte_level_alphabet), json_escaped: false })
+        Ok(Self { inner, special, n_ids, byte_of: byte_level.then(byte_level_alphabet), json_escaped: false })
     }
 
     /// The same tokenizer for a model whose text is JSON-escaped before it is tokenized ([`escape`]), or not.
@@ -116,13 +124,19 @@ impl Tokenizer {
 
     /// One more than the largest id: rows that a model's embedding must have. Ids may have holes.
     pub fn n_ids(&self) -> usize {
-        self.inner.get_vocab(true).into_values().max().map_or(0, |id| (id as usize).saturating_add(1))
+        self.n_ids
     }
 
     /// The id of a token as the vocabulary spells it.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
+}
+
+/// A step before or behind the model.
+fn step<T: DeserializeOwned>(file: &str, key: &str, steps: &mut serde_json::Map<String, Value>) -> Result<Option<T>> {
+    let value = steps.remove(key).unwrap_or_default();
+    serde_json::from_value(value).map_err(|reason| Error::tokenizer(format_args!("{file}: {key}: {reason}")))
 }
 
 fn refused(reason: tokenizers::Error) -> Error {

@@ -7,6 +7,7 @@ mod hostile_input;
 mod blocks;
 mod hostile;
 mod import;
+mod large;
 mod lessons;
 mod manifests;
 mod mutations;

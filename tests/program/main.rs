@@ -8,5 +8,6 @@ mod cli;
 mod eval;
 mod gates;
 mod leaks;
+mod limits;
 mod manifest;
 mod session_file;

@@ -2,6 +2,7 @@
 //! step. A run that finds the journal of the same run goes on behind it; the journal of another run is an error, never a mixture.
 
 use super::write_file;
+use crate::cli::input;
 use crate::cli::output::file_error;
 use kitfox::session::Model;
 use kitfox::{Error, Result};
@@ -27,11 +28,8 @@ impl Journal {
         path.push(".journal");
         let path = PathBuf::from(path);
         let header = run.to_string();
-        let mut text = match fs::read(&path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(file_error(&path, "read", &error)),
-        };
+        let bytes = input::optional(&path, input::MAX_JOURNAL)?.unwrap_or_default();
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
         // A line without its end was cut off by what ended the run.
         text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
         let mut lines = text.lines();

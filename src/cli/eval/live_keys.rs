@@ -6,8 +6,8 @@
 use super::chart::{LineChart, Point, Reference};
 use super::{check_outputs, write_plot};
 use crate::cli::drawing::Format;
+use crate::cli::input;
 use crate::cli::output::{Done, print_line, tokens_bar};
-use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};
 use clap::Args;
 use kitfox::session::generate::check_ids;
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Done {
     }
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
     check_outputs(&arguments.output, arguments.plot.as_deref(), [&arguments.file].into_iter().chain(&arguments.model.model))?;
-    let text = read_text(&arguments.file)?;
+    let text = input::text(&arguments.file, input::MAX_TEXT)?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval live-keys"), load)?;
     let mut ids = Vec::from_iter(model.bos());

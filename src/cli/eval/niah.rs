@@ -9,8 +9,8 @@ use super::chart::HeatMap;
 use super::journal::{Journal, hash, run_of};
 use super::{check_outputs, write_plot};
 use crate::cli::drawing::Format;
+use crate::cli::input;
 use crate::cli::output::{Done, print_line, tokens_bar};
-use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Done {
     check(arguments)?;
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
     check_outputs(&arguments.output, arguments.plot.as_deref(), arguments.file.iter().chain(&arguments.model.model))?;
-    let hay = arguments.file.as_ref().map(|path| read_text(path)).transpose()?;
+    let hay = arguments.file.as_ref().map(|path| input::text(path, input::MAX_TEXT)).transpose()?;
     let lengths = match &arguments.lengths {
         Some(lengths) => lengths.clone(),
         None => {

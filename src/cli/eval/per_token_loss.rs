@@ -9,8 +9,8 @@ use super::chart::{LineChart, Point};
 use super::journal::{Journal, hash, run_of};
 use super::{check_outputs, write_plot};
 use crate::cli::drawing::Format;
+use crate::cli::input;
 use crate::cli::output::{Done, print_line, say, tokens_bar};
-use crate::cli::perplexity::read_text;
 use crate::cli::{KvArgument, ModelArguments, source};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Done {
     at_least_one("bins", arguments.bins)?;
     let plot = arguments.plot.as_ref().map(|path| Ok::<_, Error>((path, Format::of(path)?))).transpose()?;
     check_outputs(&arguments.output, arguments.plot.as_deref(), arguments.file.iter().chain(&arguments.model.model))?;
-    let texts = arguments.file.iter().map(|path| read_text(path)).collect::<Result<Vec<_>>>()?;
+    let texts = arguments.file.iter().map(|path| input::text(path, input::MAX_TEXT)).collect::<Result<Vec<_>>>()?;
     let kv: KvType = arguments.kv.into();
     let load = LoadOptions { context: arguments.context, kv, scores: true, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval per-token-loss"), load)?;

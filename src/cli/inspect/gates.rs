@@ -5,9 +5,9 @@ use super::matrix::{Seen, Selection, Which};
 use super::picture::{self, Facts};
 use super::{large, shaded, table};
 use crate::cli::drawing::Drawing;
+use crate::cli::input;
 use crate::cli::new_file::NewFile;
 use crate::cli::output::{Done, file_error, print_line, say, tokens_bar};
-use crate::cli::perplexity::read_text;
 use crate::cli::{ModelArguments, gates_file, generate, source};
 use clap::Args;
 use kitfox::model::{Config, Forgetting};
@@ -60,7 +60,7 @@ struct Text {
 impl Text {
     fn read(&self) -> Result<String> {
         match (&self.prompt, &self.text_file) {
-            (_, Some(path)) => read_text(path),
+            (_, Some(path)) => input::text(path, input::MAX_TEXT),
             (prompt, None) => generate::read_prompt(prompt.clone().unwrap_or_default()),
         }
     }

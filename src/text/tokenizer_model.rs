@@ -1,0 +1,299 @@
+//! The model of a `tokenizer.json`: its vocabulary and merges, read into what the crate `tokenizers` keeps of them.
+//!
+//! The crate panics at some merges whose union is no token, and of a token that is listed twice it keeps one without a word: both are
+//! refused here. Its Unigram keeps the tokens as a tree of tables, a node a byte: those are counted before they are made.
+
+use super::tokenizer_read::Counts;
+use crate::json::Strict;
+use crate::{Error, Result};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value, json};
+use std::cell::Cell;
+use std::fmt;
+use tokenizers::ModelWrapper;
+use tokenizers::models::bpe::{BpeBuilder, Merges, Vocab};
+use tokenizers::models::unigram::Unigram;
+use tokenizers::models::wordlevel::WordLevel;
+use tokenizers::models::wordpiece::WordPiece;
+
+/// Nodes of Unigram's tree: twice those of a vocabulary of 256,000 tokens. Each takes [`NODE_BYTES`].
+pub const MAX_NODES: usize = 1 << 21;
+/// What a node takes: a table of four slots, each a byte and the next node.
+pub const NODE_BYTES: usize = 352;
+/// Bytes that the values of one merge may take.
+const MERGE_BYTES: usize = 1 << 20;
+
+/// A vocabulary.
+enum Vocabulary {
+    /// Tokens and ids.
+    Ids(Vocab),
+    /// Unigram's: tokens in the order of their ids, and how likely each is.
+    Scores(Vec<(String, f64)>),
+}
+
+/// Pairs of tokens, and the first element that is none, with its number.
+struct Pairs {
+    pairs: Merges,
+    /// Elements before the first pair: the first line of merges.txt, which older files keep.
+    before: usize,
+    wrong: Option<(usize, Value)>,
+}
+
+/// A model's entries.
+#[derive(Default)]
+pub struct ModelParts {
+    vocab: Option<Vocabulary>,
+    merges: Option<Pairs>,
+    options: Map<String, Value>,
+    n_ids: usize,
+}
+
+impl ModelParts {
+    /// One more than the largest id.
+    pub fn n_ids(&self) -> usize {
+        self.n_ids
+    }
+
+    /// The crate's model; `file` is for errors.
+    ///
+    /// # Errors
+    /// [`Error::Format`] naming the merge that does not fit the vocabulary, [`Error::Tokenizer`] for what no model is made of.
+    pub fn build(mut self, file: &str) -> Result<ModelWrapper> {
+        let kind: Option<String> = self.option(file, "type")?;
+        let failed = |reason: &dyn fmt::Display| Error::tokenizer(format_args!("{file}: model: {reason}"));
+        let has = |key: &str| self.options.contains_key(key);
+        // Older files do not say what they are.
+        let kind = kind.as_deref().unwrap_or(match &self.vocab {
+            Some(Vocabulary::Scores(_)) => "Unigram",
+            _ if self.merges.is_some() => "BPE",
+            _ if has("continuing_subword_prefix") => "WordPiece",
+            _ => "WordLevel",
+        });
+        match (kind, self.vocab.take(), self.merges.take()) {
+            ("BPE", Some(Vocabulary::Ids(vocab)), Some(merges)) => self.bpe(file, vocab, merges),
+            ("BPE", ..) => Err(failed(&"BPE takes an object vocab and an array merges")),
+            ("WordPiece", Some(Vocabulary::Ids(vocab)), _) => {
+                let (unknown, prefix, most) = (
+                    self.needed(file, "unk_token")?,
+                    self.needed(file, "continuing_subword_prefix")?,
+                    self.needed(file, "max_input_chars_per_word")?,
+                );
+                let builder = WordPiece::builder().vocab(vocab).unk_token(unknown).continuing_subword_prefix(prefix);
+                Ok(builder.max_input_chars_per_word(most).build().map_err(|reason| failed(&reason))?.into())
+            }
+            ("WordLevel", Some(Vocabulary::Ids(vocab)), _) => {
+                let unknown = self.needed(file, "unk_token")?;
+                Ok(WordLevel::builder().vocab(vocab).unk_token(unknown).build().map_err(|reason| failed(&reason))?.into())
+            }
+            ("WordPiece" | "WordLevel", ..) => Err(failed(&format_args!("{kind} takes an object vocab"))),
+            ("Unigram", Some(Vocabulary::Scores(vocab)), _) => {
+                check_tree(file, &vocab)?;
+                let (unknown, fallback) = (self.option(file, "unk_id")?, self.option(file, "byte_fallback")?);
+                Ok(Unigram::from(vocab, unknown, fallback.unwrap_or_default()).map_err(|reason| failed(&reason))?.into())
+            }
+            ("Unigram", ..) => Err(failed(&"Unigram takes an array vocab of tokens and numbers")),
+            _ => Err(failed(&format_args!("expected the type BPE, Unigram, WordPiece or WordLevel, got {kind:?}"))),
+        }
+    }
+
+    fn bpe(&mut self, file: &str, vocab: Vocab, merges: Pairs) -> Result<ModelWrapper> {
+        let prefix: Option<String> = self.option(file, "continuing_subword_prefix")?;
+        check_merges(file, &vocab, &merges, prefix.as_deref().unwrap_or_default())?;
+        let mut builder = BpeBuilder::new().vocab_and_merges(vocab, merges.pairs);
+        if let Some(prefix) = prefix {
+            builder = builder.continuing_subword_prefix(prefix);
+        }
+        if let Some(dropout) = self.option(file, "dropout")? {
+            builder = builder.dropout(dropout);
+        }
+        if let Some(unknown) = self.option(file, "unk_token")? {
+            builder = builder.unk_token(unknown);
+        }
+        if let Some(suffix) = self.option(file, "end_of_word_suffix")? {
+            builder = builder.end_of_word_suffix(suffix);
+        }
+        let mut flag = |key: &str| Ok::<_, Error>(self.option(file, key)?.unwrap_or_default());
+        let builder = builder.fuse_unk(flag("fuse_unk")?).byte_fallback(flag("byte_fallback")?);
+        let built = builder.ignore_merges(flag("ignore_merges")?).build();
+        Ok(built.map_err(|reason| Error::tokenizer(format_args!("{file}: model: {reason}")))?.into())
+    }
+
+    /// An entry, if it is there and not null.
+    fn option<T: DeserializeOwned>(&mut self, file: &str, key: &str) -> Result<Option<T>> {
+        let value = self.options.remove(key).unwrap_or_default();
+        serde_json::from_value(value).map_err(|reason| Error::tokenizer(format_args!("{file}: model.{key}: {reason}")))
+    }
+
+    fn needed<T: DeserializeOwned>(&mut self, file: &str, key: &str) -> Result<T> {
+        self.option(file, key)?.ok_or_else(|| Error::tokenizer(format_args!("{file}: model.{key} is missing")))
+    }
+}
+
+/// Refuses merges that are not of two tokens that make a third.
+fn check_merges(file: &str, vocab: &Vocab, merges: &Pairs, prefix: &str) -> Result<()> {
+    let wrong = |ix: usize, got: &Value| {
+        let place = format!("model.merges, number {ix}");
+        Err(Error::format(file, place, "two tokens, known to model.vocab like their union", got))
+    };
+    for (ix, (a, b)) in merges.pairs.iter().enumerate() {
+        let known = |token: &str| vocab.contains_key(token);
+        // The union leaves out the prefix that tokens inside of words have.
+        if !(known(a) && known(b) && b.get(prefix.len()..).is_some_and(|rest| known(&format!("{a}{rest}")))) {
+            return wrong(ix + merges.before, &json!([a, b]));
+        }
+    }
+    merges.wrong.as_ref().map_or(Ok(()), |(ix, got)| wrong(*ix, got))
+}
+
+/// Refuses tokens whose tree would have more than [`MAX_NODES`].
+fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<()> {
+    let mut tokens: Vec<&[u8]> = vocab.iter().map(|(token, _)| token.as_bytes()).collect();
+    tokens.sort_unstable();
+    let shared = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let first = tokens.first().map_or(0, |token| token.len());
+    let nodes = first + tokens.windows(2).map(|pair| pair[1].len() - shared(pair[0], pair[1])).sum::<usize>();
+    if nodes > MAX_NODES {
+        let expected = format!("tokens that make a tree of at most {MAX_NODES} bytes, a beginning that is shared being one");
+        return Err(Error::format(file, "model.vocab", expected, nodes));
+    }
+    Ok(())
+}
+
+/// Reads a model's entries: of tables as many as were counted, of the options what they may take.
+pub struct Parts<'a> {
+    pub counts: Counts,
+    pub left: &'a Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Parts<'_> {
+    type Value = ModelParts;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ModelParts, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Parts<'_> {
+    type Value = ModelParts;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a tokenizer's model, which is an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ModelParts, A::Error> {
+        let mut model = ModelParts::default();
+        while let Some(key) = entries.next_key::<String>()? {
+            match key.as_str() {
+                "vocab" if model.vocab.is_none() => {
+                    let (vocab, n_ids) = entries.next_value_seed(Tokens(self.counts.tokens.n))?;
+                    (model.vocab, model.n_ids) = (Some(vocab), n_ids);
+                }
+                "merges" if model.merges.is_none() => {
+                    model.merges = Some(entries.next_value_seed(Elements(self.counts.merges.n))?)
+                }
+                "vocab" | "merges" => return Err(twice(&key)),
+                _ if model.options.contains_key(&key) => return Err(twice(&key)),
+                _ => drop(model.options.insert(key, entries.next_value_seed(Strict(self.left))?)),
+            }
+        }
+        Ok(model)
+    }
+}
+
+fn twice<E: serde::de::Error>(key: &str) -> E {
+    E::custom(format_args!("the key {:?} is listed twice", &key[..key.floor_char_boundary(80)]))
+}
+
+/// Reads a vocabulary of so many tokens; gives one more than the largest id, too.
+struct Tokens(usize);
+
+impl<'de> DeserializeSeed<'de> for Tokens {
+    type Value = (Vocabulary, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tokens {
+    type Value = (Vocabulary, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a vocabulary: an object of tokens and ids, or an array of tokens and numbers")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let (mut vocab, mut n_ids) = (Vocab::with_capacity(self.0), 0);
+        while let Some(token) = entries.next_key::<String>()? {
+            if vocab.contains_key(&token) {
+                return Err(twice(&token));
+            }
+            let id: u32 = entries.next_value()?;
+            n_ids = n_ids.max((id as usize).saturating_add(1));
+            vocab.insert(token, id);
+        }
+        Ok((Vocabulary::Ids(vocab), n_ids))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut vocab = Vec::with_capacity(self.0);
+        while let Some(scored) = elements.next_element::<(String, f64)>()? {
+            vocab.push(scored);
+        }
+        let n_ids = vocab.len();
+        Ok((Vocabulary::Scores(vocab), n_ids))
+    }
+}
+
+/// Reads so many merges, each in the older form (one string) or the newer (an array).
+struct Elements(usize);
+
+impl<'de> DeserializeSeed<'de> for Elements {
+    type Value = Pairs;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Pairs, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Pairs;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an array of merges")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Pairs, A::Error> {
+        let mut read = Pairs { pairs: Merges::with_capacity(self.0), before: 0, wrong: None };
+        let left = Cell::new(MERGE_BYTES);
+        for ix in 0.. {
+            left.set(MERGE_BYTES);
+            let Some(element) = elements.next_element_seed(Strict(&left))? else { break };
+            if ix == 0 && element.as_str().is_some_and(|line| line.starts_with("#version")) {
+                read.before = 1;
+            } else if read.wrong.is_none() {
+                match pair(element) {
+                    Ok(pair) => read.pairs.push(pair),
+                    Err(element) => read.wrong = Some((ix, element)),
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// The two tokens of a merge, or what it is instead.
+fn pair(merge: Value) -> Result<(String, String), Value> {
+    match merge {
+        Value::String(line) => match line.split_once(' ').filter(|(_, b)| !b.contains(' ')) {
+            Some((a, b)) => Ok((a.to_owned(), b.to_owned())),
+            None => Err(Value::String(line)),
+        },
+        Value::Array(pair) => match <[Value; 2]>::try_from(pair) {
+            Ok([Value::String(a), Value::String(b)]) => Ok((a, b)),
+            Ok(pair) => Err(Value::Array(pair.into())),
+            Err(pair) => Err(Value::Array(pair)),
+        },
+        other => Err(other),
+    }
+}

@@ -1,0 +1,275 @@
+//! A `tokenizer.json` as its parts. The crate `tokenizers` would read the model into a tree first, and then into another one, which takes
+//! twenty times the text: here it gets the tables that it keeps, and nothing else is made of them.
+//!
+//! The text is passed over twice. First vocabulary and merges are counted: a file that is too short for what they would take is refused, as
+//! is one with more of anything than [`MAX_TOKENS`] and the others allow. Then they are read, into room for just so many.
+
+use super::tokenizer_model::{ModelParts, Parts};
+use crate::json::Strict;
+use crate::{Error, Result};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::cell::Cell;
+use std::fmt;
+use tokenizers::AddedToken;
+
+/// Tokens of a vocabulary: four times as many as the largest have.
+pub const MAX_TOKENS: usize = 1 << 20;
+/// Merges.
+pub const MAX_MERGES: usize = 1 << 21;
+/// Bytes of all added tokens: the crate makes an automaton of them.
+pub const MAX_ADDED_BYTES: usize = 256 << 10;
+/// Bytes that the values of the steps before and behind the model may take, and of its own options.
+const STEPS_BYTES: usize = 8 << 20;
+/// Room in a file's budget ([`Counts::check`]) for everything but tables.
+const SPARE_BYTES: usize = 56 << 20;
+
+/// Texts in an object or array, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub n: usize,
+    pub bytes: usize,
+}
+
+/// What there is of each kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub tokens: Tally,
+    pub merges: Tally,
+    added: Tally,
+}
+
+impl Counts {
+    /// Counts what is in a text.
+    fn of(text: &str) -> serde_json::Result<Self> {
+        let mut counts = Self::default();
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        Counting { counts: &mut counts, place: Place::File }.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(counts)
+    }
+
+    /// Bytes that the crate's tables of a BPE model take while they are made: two of the vocabulary; the merges as texts and as numbers.
+    /// Others take less, but for Unigram's tree ([`super::tokenizer_model`]).
+    fn table_bytes(&self) -> usize {
+        // A table doubles, with one byte beside each slot, and is full at seven eighths.
+        let slots = |n: usize| (n * 8 / 7).next_power_of_two();
+        let vocabulary = (size_of::<(String, u32)>() + 1) * slots(self.tokens.n) + self.tokens.bytes;
+        let merges = size_of::<(String, String)>() * self.merges.n + self.merges.bytes;
+        let numbers = (size_of::<[u32; 4]>() + 1) * slots(self.merges.n) * 3 / 2;
+        2 * vocabulary + merges + numbers
+    }
+
+    /// # Errors
+    /// [`Error::Format`] for more than the limits allow, or more than a text of `n` bytes should have: tables may take three times its length.
+    fn check(&self, file: &str, n: usize) -> Result<()> {
+        let limits = [
+            ("model.vocab", self.tokens.n, MAX_TOKENS, "tokens"),
+            ("model.merges", self.merges.n, MAX_MERGES, "merges"),
+            ("added_tokens", self.added.bytes, MAX_ADDED_BYTES, "bytes of text"),
+        ];
+        for (place, got, most, what) in limits {
+            if got > most {
+                return Err(Error::format(file, place, format_args!("at most {most} {what}"), got));
+            }
+        }
+        let (most, bytes) = (n.saturating_mul(3).saturating_add(SPARE_BYTES), self.table_bytes());
+        if bytes > most {
+            let expected =
+                format!("no more tokens and merges than a text of {n} bytes should have: at most {most} bytes of tables");
+            let got = format!("{} tokens, {} merges: {bytes} bytes", self.tokens.n, self.merges.n);
+            return Err(Error::format(file, "model", expected, got));
+        }
+        Ok(())
+    }
+}
+
+/// Where the count is.
+#[derive(Clone, Copy)]
+enum Place {
+    File,
+    Model,
+}
+
+struct Counting<'a> {
+    counts: &'a mut Counts,
+    place: Place,
+}
+
+impl<'de> DeserializeSeed<'de> for Counting<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counting<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self.place {
+            Place::File => "a tokenizer, which is an object",
+            Place::Model => "a tokenizer's model, which is an object",
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let counts = self.counts;
+        while let Some(key) = entries.next_key::<String>()? {
+            match (self.place, key.as_str()) {
+                (Place::File, "model") => entries.next_value_seed(Counting { counts: &mut *counts, place: Place::Model })?,
+                (Place::File, "added_tokens") => entries.next_value_seed(Texts { tally: &mut counts.added, outer: true })?,
+                (Place::Model, "vocab") => entries.next_value_seed(Texts { tally: &mut counts.tokens, outer: true })?,
+                (Place::Model, "merges") => entries.next_value_seed(Texts { tally: &mut counts.merges, outer: true })?,
+                _ => drop(entries.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts the entries or elements of a value (not of those within), and the bytes of all texts: of keys those of the value's own.
+struct Texts<'a> {
+    tally: &'a mut Tally,
+    outer: bool,
+}
+
+impl Texts<'_> {
+    fn inner(&mut self) -> Texts<'_> {
+        Texts { tally: self.tally, outer: false }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Texts<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Texts<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        if !self.outer {
+            while entries.next_key::<IgnoredAny>()?.is_some() {
+                entries.next_value_seed(self.inner())?;
+            }
+            return Ok(());
+        }
+        while entries.next_key_seed(self.inner())?.is_some() {
+            entries.next_value_seed(self.inner())?;
+            self.tally.n += 1;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
+        while elements.next_element_seed(self.inner())?.is_some() {
+            self.tally.n += usize::from(self.outer);
+        }
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.tally.bytes += text.len();
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// A token that is added to the model's, and its id.
+#[derive(Deserialize)]
+pub struct Added {
+    pub id: u32,
+    #[serde(flatten)]
+    pub token: AddedToken,
+}
+
+/// The parts that are used; `truncation`, `padding` and `post_processor` are not.
+#[derive(Default)]
+pub struct File {
+    pub model: Option<ModelParts>,
+    pub added: Vec<Added>,
+    /// By key: `normalizer`, `pre_tokenizer`, `decoder`.
+    pub steps: Map<String, Value>,
+}
+
+impl File {
+    /// Reads the text of a file of this name.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] for what is not JSON or no tokenizer, [`Error::Format`] for too much of anything.
+    pub fn read(name: &str, text: &str) -> Result<Self> {
+        let failed = |reason: serde_json::Error| Error::tokenizer(format_args!("{name}: {reason}"));
+        let counts = Counts::of(text).map_err(failed)?;
+        counts.check(name, text.len())?;
+        let left = Cell::new(STEPS_BYTES);
+        serde_json::Deserializer::from_str(text).deserialize_map(Reading { counts, left: &left }).map_err(failed)
+    }
+}
+
+struct Reading<'a> {
+    counts: Counts,
+    left: &'a Cell<usize>,
+}
+
+impl<'de> Visitor<'de> for Reading<'_> {
+    type Value = File;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a tokenizer, which is an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<File, A::Error> {
+        let (mut file, mut seen) = (File::default(), Vec::new());
+        while let Some(key) = entries.next_key::<String>()? {
+            if seen.contains(&key) {
+                return Err(A::Error::custom(format_args!("the key {key:?} is listed twice")));
+            }
+            match key.as_str() {
+                "version" => {
+                    let version: String = entries.next_value()?;
+                    if version != "1.0" {
+                        return Err(A::Error::custom(format_args!("expected version \"1.0\", got {version:?}")));
+                    }
+                }
+                "model" => file.model = Some(entries.next_value_seed(Parts { counts: self.counts, left: self.left })?),
+                "added_tokens" => file.added = entries.next_value()?,
+                "normalizer" | "pre_tokenizer" | "decoder" => {
+                    file.steps.insert(key.clone(), entries.next_value_seed(Strict(self.left))?);
+                }
+                "truncation" | "padding" | "post_processor" => drop(entries.next_value_seed(Strict(self.left))?),
+                _ => return Err(A::Error::custom(format_args!("a tokenizer has no key {key:?}"))),
+            }
+            seen.push(key);
+        }
+        Ok(file)
+    }
+}
