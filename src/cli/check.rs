@@ -3,12 +3,16 @@
 use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
 use super::{baseline, open_gpu};
 use clap::{Args, ValueEnum};
+use kitfox::graph::Kernel;
 use kitfox::kernel::KERNELS;
 use kitfox::session::check::{Checked, check, check_kernel_on_cpu};
 use kitfox::{Error, Result};
 
 #[derive(Args)]
 pub struct Arguments {
+    /// Only these kernels, by name; default: all
+    #[arg(value_name = "KERNEL")]
+    kernels: Vec<String>,
     /// What is compared with the twins
     #[arg(long, value_enum, default_value_t, value_name = "DEVICE")]
     device: Checkable,
@@ -32,13 +36,14 @@ enum Checkable {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Done {
     let baseline = baseline(arguments.baseline);
+    let kernels = named(&arguments.kernels)?;
     let (device, checked) = match arguments.device {
-        Checkable::Cpu => ("cpu".to_owned(), check_cpu()),
-        Checkable::Gpu => check_gpu(baseline)?,
-        Checkable::Auto => match check_gpu(baseline) {
+        Checkable::Cpu => check_cpu(&kernels),
+        Checkable::Gpu => check_gpu(baseline, &kernels)?,
+        Checkable::Auto => match check_gpu(baseline, &kernels) {
             Err(Error::NoGpu(why)) => {
                 say(&format!("note: {why}: checking the CPU's code instead"));
-                ("cpu".to_owned(), check_cpu())
+                check_cpu(&kernels)
             }
             checked => checked?,
         },
@@ -46,18 +51,38 @@ pub fn run(arguments: &Arguments) -> Done {
     report(&device, &checked)
 }
 
-fn check_gpu(baseline: bool) -> Result<(String, Vec<Checked>)> {
+/// The kernels of these names; all without one.
+fn named(names: &[String]) -> Result<Vec<&'static Kernel>> {
+    if names.is_empty() {
+        return Ok(KERNELS.to_vec());
+    }
+    let find = |name: &String| {
+        let known = KERNELS.iter().map(|kernel| kernel.name).collect::<Vec<_>>();
+        KERNELS
+            .iter()
+            .find(|kernel| kernel.name == name)
+            .copied()
+            .ok_or_else(|| Error::argument("KERNEL", known.join(", "), name))
+    };
+    names.iter().map(find).collect()
+}
+
+fn check_gpu(baseline: bool, kernels: &[&'static Kernel]) -> Result<(String, Vec<Checked>)> {
     let gpu = open_gpu(baseline)?;
     gpu.notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
     let bar = tokens_bar("checking", 0);
     let mut seen = |checked: &Checked| bar.set_message(checked.kernel);
-    let checked = pollster::block_on(check(&gpu, &mut seen));
+    let checked = pollster::block_on(check(&gpu, kernels, &mut seen));
     bar.finish_and_clear();
     Ok((format!("{} ({})", gpu.info().name, gpu.features()), checked?))
 }
 
-fn check_cpu() -> Vec<Checked> {
-    KERNELS.iter().flat_map(|kernel| check_kernel_on_cpu(kernel)).collect()
+fn check_cpu(kernels: &[&'static Kernel]) -> (String, Vec<Checked>) {
+    let plain: Vec<_> = kernels.iter().filter(|kernel| kernel.fast.is_none()).map(|kernel| kernel.name).collect();
+    if !plain.is_empty() {
+        say(&format!("note: the CPU runs the twins of {}: they have no fast code to compare", plain.join(", ")));
+    }
+    ("cpu".to_owned(), kernels.iter().flat_map(|kernel| check_kernel_on_cpu(kernel)).collect())
 }
 
 /// One line a kernel and one for its alternatives, with the worst deviations, and every failure under it.

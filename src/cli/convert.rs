@@ -20,8 +20,7 @@ pub struct Arguments {
     /// The GGUF file to write
     #[arg(short, long, value_name = "OUT.gguf")]
     output: PathBuf,
-    /// Type of the matrices: f32, f16, bf16, q8_0, q6_k, q5_0, q4_k, q4_0, tq2_0, or q4_k_m (q4_k with embedding and head in q6_k)
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", help = quant_help())]
     quant: String,
     /// State that the model's text is JSON-escaped before it is tokenized (LongCrawl64); known of a directory that names its
     /// tokenizer class `JSONGPT2Tokenizer`, or has `json_escaped_text` in its config.json
@@ -30,6 +29,11 @@ pub struct Arguments {
     /// Write OUT.gguf.manifest.json too, as `kitfox manifest` does
     #[arg(long)]
     manifest: bool,
+}
+
+fn quant_help() -> String {
+    let names: Vec<_> = Quant::all().map(|quant| quant.to_string()).collect();
+    format!("Type of the matrices: {} (q4_k_m: q4_k with embedding and head in q6_k)", names.join(", "))
 }
 
 /// Runs the command.

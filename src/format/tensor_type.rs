@@ -80,7 +80,7 @@ const BF16_OVERFLOW: f32 = f32::from_bits(0x7f7f_8000);
 
 /// In the order of the enum.
 #[rustfmt::skip]
-static ROWS: [Row; 9] = [
+const ROWS: &[Row] = &[
     row!(F32, f32, 0, 0, (1, 4), [], f32::INFINITY, F32),
     row!(F16, f16, 1, 1, (1, 2), [], F16_OVERFLOW, F16),
     row!(BF16, bf16, 30, 32, (1, 2), [], BF16_OVERFLOW, BF16),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_table_is_in_the_order_of_the_enum_and_its_numbers_differ() {
-        for (ty, row) in TensorType::ALL.into_iter().zip(&ROWS) {
+        for (ty, row) in TensorType::ALL.into_iter().zip(ROWS) {
             assert_eq!((ty, ty as usize), (row.ty, row.ty as usize));
             assert!(ROWS.iter().filter(|other| other.id == row.id || other.file_type == row.file_type).count() == 1);
         }

@@ -1,6 +1,6 @@
 //! What a kernel declares, and what its twin and its test cases are given.
 //!
-//! A kernel is one shader file, one Rust file with a `static` [`Kernel`], and one line in `kernel::KERNELS`.
+//! A kernel is one shader file and one Rust file with a `static` [`Kernel`], named in `kernel::KERNELS`.
 //! Storage bindings of a shader have the index of their [`BindingDecl`] (0 to 7), `params` has binding 8, `step` binding 9,
 //! all in group 0. `tests/kernels/shaders.rs` compares the shader with the declaration, without a GPU.
 

@@ -1,8 +1,7 @@
 //! The kernels: one file per shader, registered in [`KERNELS`]. A kernel knows numbers, the graph and nothing else: no GPU, no
 //! model, no file.
 //!
-//! To add one: `shaders/NAME.wgsl`, `src/kernel/NAME.rs` with a `static NAME: Kernel`, a recording function, a twin and cases,
-//! and one line in each of the two lists below. The tests find it there.
+//! To add one: README, "Add a kernel"; `glu.rs` is a short one to begin from.
 
 use crate::graph::{BufferId, Kernel};
 

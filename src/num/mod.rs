@@ -3,6 +3,7 @@
 //! Each module has the same two functions: `quantize_row(x, out)` appends the bytes of `x`, `dequantize_row(bytes, out)` appends
 //! the floats of `bytes`. Everything is little-endian, as in the files. All floats are those of Python's `gguf.quants`, bit for bit.
 //! So are the bytes of the simple block formats; where ggml itself searches (Q4_K, Q6_K) the search here is another one.
+//! Of equal values, those of 0 and -0 too, the largest is the first, as in ggml's C code; numpy's `min` and `max` give the last.
 
 mod fit;
 pub mod q4_0;

@@ -151,7 +151,7 @@ fn the_corpus_is_what_the_seeds_are() {
             let kept = std::fs::read(folder.join(name)).unwrap_or_default();
             // Sums in another order on another CPU are other last bits of a session's keys.
             let same = if target.name == "snapshot" { kept.len() == seed.len() } else { kept == seed };
-            assert!(same, "fuzz/corpus/{}/{name} is not what it is made of", target.name);
+            assert!(same, "fuzz/corpus/{}/{name} is not what it is made of: KITFOX_WRITE_CORPUS=1 writes it", target.name);
         }
         // And what fuzzing once found stays found: every file of the corpus is tried.
         for file in std::fs::read_dir(&folder).unwrap() {
