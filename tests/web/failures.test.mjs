@@ -4,6 +4,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { chromium, inPage, openPage } from './browsers.mjs';
 import { serveDeep } from './deep.mjs';
+import { Faults } from './faults.mjs';
+import { startServer } from './server.mjs';
 
 const SMALL = 'fox_pro_pruned';
 
@@ -169,6 +171,63 @@ test('a device that is destroyed in any phase is back, and what is asked for com
   assert.equal(want.length, 13);
   for (const ids of got) assert.deepEqual(ids, want);
   assert.deepEqual([recoveries, recovered], [3, 3]);
+  assert.deepEqual(complaints, []);
+});
+
+test('a file that cannot be read when the device is lost is one typed error, and the next call tries again', async () => {
+  const faults = new Faults();
+  const data = Buffer.from(await (await fetch(`${server.url}/deep/${SMALL}.gguf`)).arrayBuffer());
+  const url = faults.set('/f/small.gguf', { data });
+  const other = await startServer([], faults.answer);
+  try {
+    const { page, complaints } = await openPage(browser, `${other.url}/blank`);
+    await page.exposeFunction('lose', (n) => page.workers()[0].evaluate((n) => self.lose(n), n));
+    const missing = (response) => response.writeHead(404).end();
+    const states = { missing: { data, always: missing }, right: { data } };
+    await page.exposeFunction('make', (state) => void faults.set(url, states[state]));
+    const run = async (Kitfox, { collect, fails }, url) => {
+      const fox = await Kitfox.load(url, { device: 'gpu', baseline: true, context: 128, cache: 'off', retries: 0, workerUrl: '/tests/losing-worker.mjs' });
+      const call = () => collect(fox.generate('The fox', { maxTokens: 6, seed: 2, ignoreEos: true })).then(({ ids }) => ids.join());
+      const told = { want: await call() };
+      await lose(0);
+      await make('missing');
+      told.missing = await fails(call());
+      await make('right');
+      told.right = await call();
+      told.recoveries = fox.info.recoveries;
+      fox.dispose();
+      return told;
+    };
+    const told = await inPage(page, run, url);
+    assert.match(told.missing, /^device-lost: .*cannot be had again.*small\.gguf.*404/);
+    assert.deepEqual([told.right, told.recoveries], [told.want, 1]);
+    assert.deepEqual(complaints, []);
+  } finally {
+    await other.close();
+  }
+});
+
+test('a layer whose device is destroyed gives the same rows', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/blank`);
+  await page.exposeFunction('lose', (n) => page.workers()[0].evaluate((n) => self.lose(n), n));
+  const run = async () => {
+    const { ForgettingAttentionLayer } = await import('/kitfox/kitfox.js');
+    const layer = await ForgettingAttentionLayer.load('/fixtures/golden_layer/encoder_bitnet.gguf', { device: 'gpu', maxTokens: 8, workerUrl: '/tests/losing-worker.mjs' });
+    const x = Float32Array.from({ length: 5 * 64 }, (_, ix) => Math.sin(ix));
+    const [want, got] = [[...(await layer.run(x))], []];
+    // Between two calls, when the graph is submitted, and when its result is read.
+    for (const n of [0, 1, 2]) {
+      await lose(n);
+      got.push([...(await layer.run(x))]);
+    }
+    const { recoveries } = layer.info;
+    layer.dispose();
+    return { want, got, recoveries };
+  };
+  const { want, got, recoveries } = await inPage(page, run);
+  assert.equal(want.length, 5 * 64);
+  for (const rows of got) assert.deepEqual(rows, want);
+  assert.equal(recoveries, 3);
   assert.deepEqual(complaints, []);
 });
 
