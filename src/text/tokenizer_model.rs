@@ -189,7 +189,7 @@ impl<'de> Visitor<'de> for Parts<'_> {
                     (model.vocab, model.n_ids) = (Some(vocab), n_ids);
                 }
                 "merges" if model.merges.is_none() => {
-                    model.merges = Some(entries.next_value_seed(Elements(self.counts.merges.n))?)
+                    model.merges = Some(entries.next_value_seed(Elements(self.counts.merges.n))?);
                 }
                 "vocab" | "merges" => return Err(twice(&key)),
                 _ if model.options.contains_key(&key) => return Err(twice(&key)),

@@ -60,15 +60,15 @@ fn chain(chunk: usize) -> Chain {
     Chain { program, graph, proj, kv, table, contents }
 }
 
-impl Chain {
-    /// Calls `feed(words of proj, step)` for every chunk.
-    fn feed(&self, z: &[f32], chunk: usize, mut feed: impl FnMut(&[u32], &Step)) {
-        for (ix, rows) in z.chunks(chunk * HEADS.n_heads).enumerate() {
-            let n_tokens = (rows.len() / HEADS.n_heads) as u32;
-            feed(bytemuck::cast_slice(rows), &Step { pos: (ix * chunk) as u32, n_tokens, ..Step::default() });
-        }
+/// Calls `feed(words of proj, step)` for every chunk.
+fn feed(z: &[f32], chunk: usize, mut feed: impl FnMut(&[u32], &Step)) {
+    for (ix, rows) in z.chunks(chunk * HEADS.n_heads).enumerate() {
+        let n_tokens = (rows.len() / HEADS.n_heads) as u32;
+        feed(bytemuck::cast_slice(rows), &Step { pos: (ix * chunk) as u32, n_tokens, ..Step::default() });
     }
+}
 
+impl Chain {
     /// Λ by head and position.
     fn lams(&self, words: &[u32], n_tokens: usize) -> Vec<Vec<u64>> {
         let slot = |position: usize, head: usize| {
@@ -84,7 +84,7 @@ fn on_cpu(z: &[f32], chunk: usize) -> Vec<Vec<u64>> {
     let chain = chain(chunk);
     let mut executor = cpu::Executor::new(&chain.program, false);
     chain.contents.iter().for_each(|(buffer, words)| executor.write(*buffer, 0, words));
-    chain.feed(z, chunk, |words, step| {
+    feed(z, chunk, |words, step| {
         executor.write(chain.proj, 0, words);
         executor.replay(chain.program.graph(chain.graph), step, true);
     });
@@ -95,7 +95,7 @@ fn on_gpu(gpu: gpu::Gpu, z: &[f32], chunk: usize) -> Vec<Vec<u64>> {
     let chain = chain(chunk);
     let executor = block_on(gpu::Executor::new(gpu, &chain.program)).unwrap();
     chain.contents.iter().for_each(|(buffer, words)| executor.write(*buffer, 0, words));
-    chain.feed(z, chunk, |words, step| {
+    feed(z, chunk, |words, step| {
         executor.write(chain.proj, 0, words);
         executor.replay(chain.graph, step, true).unwrap();
     });
@@ -124,7 +124,7 @@ fn check_differences(z: &[f32], lams: &[Vec<u64>], by: &str) {
                 worst = worst.max((got - want).abs() / (1e-5 + 1e-6 * want));
             }
         }
-        println!("{by}: head {head}: Λ reaches {:.1}, |error of D| at most {worst:.3} of what is allowed", sum);
+        println!("{by}: head {head}: Λ reaches {sum:.1}, |error of D| at most {worst:.3} of what is allowed");
         assert!(worst <= 1.0, "{by}: head {head}");
     }
 }

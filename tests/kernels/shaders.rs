@@ -181,10 +181,7 @@ fn element(module: &naga::Module, ty: &TypeInner) -> Option<Elem> {
 fn words<'m>(module: &'m naga::Module, ty: &'m TypeInner) -> Option<Vec<&'m str>> {
     let TypeInner::Struct { members, .. } = ty else { return None };
     let word = |(ix, member): (u32, &'m naga::StructMember)| {
-        let scalar = match &module.types[member.ty].inner {
-            TypeInner::Scalar(scalar) => scalar,
-            _ => return None,
-        };
+        let TypeInner::Scalar(scalar) = &module.types[member.ty].inner else { return None };
         let number = matches!(scalar.kind, ScalarKind::Float | ScalarKind::Uint | ScalarKind::Sint) && scalar.width == 4;
         (number && member.offset == 4 * ix).then_some(member.name.as_deref()?)
     };

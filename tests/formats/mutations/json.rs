@@ -109,13 +109,13 @@ impl Node {
         match (edit.what % 14, &mut *node) {
             (0, Self::Array(elements)) if !elements.is_empty() => drop(elements.remove(edit.number as usize % elements.len())),
             (1, Self::Array(elements)) if !elements.is_empty() => {
-                elements.push(elements[edit.number as usize % elements.len()].clone())
+                elements.push(elements[edit.number as usize % elements.len()].clone());
             }
             (2, Self::Array(elements)) => elements.push(hostile),
             (3, Self::Array(elements)) => elements.reverse(),
             (0, Self::Object(entries)) if !entries.is_empty() => drop(entries.remove(edit.number as usize % entries.len())),
             (1, Self::Object(entries)) if !entries.is_empty() => {
-                entries.push(entries[edit.number as usize % entries.len()].clone())
+                entries.push(entries[edit.number as usize % entries.len()].clone());
             }
             (2, Self::Object(entries)) if !entries.is_empty() => {
                 let ix = edit.number as usize % entries.len();
