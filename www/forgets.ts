@@ -132,6 +132,8 @@ async function show(fox: Kitfox, text: string, gates: Gates, signal: AbortSignal
   const wanted = (): boolean => !signal.aborted;
   const contexts = await contextsOf(gates, wanted);
   if (contexts === undefined) return;
+  await new Turns().next();
+  if (!wanted()) return;
   const n = gates.ids.length;
   drawing += 1;
   [viewed, sight, at] = [{ fox, text, gates, contexts }, tellingSight(contexts, n), n - 1];
