@@ -76,6 +76,7 @@ for (const [kind, viewport] of Object.entries({ desktop: DESKTOP, phone: PHONE }
     await page.click('#choose');
     await page.waitForFunction(() => !document.getElementById('kept').hidden);
     await look(page, 'models');
+    assert.deepEqual(await page.$$eval('#models input[placeholder]', cutPlaceholders), []);
     await page.keyboard.press('Escape');
     await desk.set({ topP: '7' });
     await page.click('#go');
