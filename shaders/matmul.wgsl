@@ -37,39 +37,12 @@ fn add(sum: vec4<f32>, w: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
   return fma(w[3], vec4<f32>(a.w), fma(w[2], vec4<f32>(a.z), fma(w[1], vec4<f32>(a.y), fma(w[0], vec4<f32>(a.x), sum))));
 }
 
-// What an invocation brings: four rows (in the narrow tile, half of them do) and every 16th token, at one of the vec4 columns.
-struct Share {
-  w: mat4x4<f32>,
-  x0: vec4<f32>,
-  x1: vec4<f32>,
-#ifdef WIDE
-  x2: vec4<f32>,
-  x3: vec4<f32>,
-#endif
-}
-
-fn fetch(first_row: u32, token: u32, quad: u32, c: u32) -> Share {
-#ifdef WIDE
-  return Share(four_rows(first_row, quad, c), load_x(token, c), load_x(token + 16u, c), load_x(token + 32u, c), load_x(token + 48u, c));
-#else
-  return Share(four_rows(first_row, quad, c), load_x(token, c), load_x(token + 16u, c));
-#endif
-}
-
-fn put(share: Share, local: u32) {
-  if (local / DEPTH < QUADS) {
-    let to = local % DEPTH * 4u * QUADS + local / DEPTH;
-    w_tile[to] = share.w[0];
-    w_tile[to + QUADS] = share.w[1];
-    w_tile[to + 2u * QUADS] = share.w[2];
-    w_tile[to + 3u * QUADS] = share.w[3];
-  }
-  x_tile[local] = share.x0;
-  x_tile[local + 64u] = share.x1;
-#ifdef WIDE
-  x_tile[local + 128u] = share.x2;
-  x_tile[local + 192u] = share.x3;
-#endif
+// Four rows of W at four columns, a column each, to their place.
+fn put(to: u32, w: mat4x4<f32>) {
+  w_tile[to] = w[0];
+  w_tile[to + QUADS] = w[1];
+  w_tile[to + 2u * QUADS] = w[2];
+  w_tile[to + 3u * QUADS] = w[3];
 }
 
 #ifdef WIDE
@@ -84,35 +57,44 @@ fn store8(row: u32, token: u32, low: vec4<f32>, high: vec4<f32>) {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
   let first_row = group.x * TILE;
   let first_token = group.y * TILE;
-  let n_columns = params.k / 4u;
   let n_tokens = step.n_tokens - first_token; // of this tile, or more
   let r = local % 8u;
   let t = local / 8u;
-  var s0 = vec4<f32>();
-  var s1 = vec4<f32>();
-  var s2 = vec4<f32>();
-  var s3 = vec4<f32>();
+  var s0 = vec4<f32>(); var s1 = vec4<f32>(); var s2 = vec4<f32>(); var s3 = vec4<f32>();
 #ifdef WIDE
-  var s4 = vec4<f32>();
-  var s5 = vec4<f32>();
-  var s6 = vec4<f32>();
-  var s7 = vec4<f32>();
-  var u0 = vec4<f32>(); // the rows 32 further on
-  var u1 = vec4<f32>();
-  var u2 = vec4<f32>();
-  var u3 = vec4<f32>();
-  var u4 = vec4<f32>();
-  var u5 = vec4<f32>();
-  var u6 = vec4<f32>();
-  var u7 = vec4<f32>();
+  var s4 = vec4<f32>(); var s5 = vec4<f32>(); var s6 = vec4<f32>(); var s7 = vec4<f32>();
+  // The rows 32 further on.
+  var u0 = vec4<f32>(); var u1 = vec4<f32>(); var u2 = vec4<f32>(); var u3 = vec4<f32>();
+  var u4 = vec4<f32>(); var u5 = vec4<f32>(); var u6 = vec4<f32>(); var u7 = vec4<f32>();
 #endif
+  // What this invocation brings: four rows (in the narrow tile, half of them do) and every 16th token, at one of the vec4 columns.
   let own = local % DEPTH;
   let other = local / DEPTH;
-  var share = fetch(first_row, first_token + other, other, own);
-  for (var column = 0u; column < n_columns; column += DEPTH) {
-    put(share, local);
+  let token = first_token + other;
+  var w = four_rows(first_row, other, own);
+  var x0 = load_x(token, own);
+  var x1 = load_x(token + 16u, own);
+#ifdef WIDE
+  var x2 = load_x(token + 32u, own);
+  var x3 = load_x(token + 48u, own);
+#endif
+  for (var column = 0u; column < params.k / 4u; column += DEPTH) {
+    if (other < QUADS) { put(own * 4u * QUADS + other, w); }
+    x_tile[local] = x0;
+    x_tile[local + 64u] = x1;
+#ifdef WIDE
+    x_tile[local + 128u] = x2;
+    x_tile[local + 192u] = x3;
+#endif
     workgroupBarrier();
-    share = fetch(first_row, first_token + other, other, column + DEPTH + own);
+    let next = column + DEPTH + own;
+    w = four_rows(first_row, other, next);
+    x0 = load_x(token, next);
+    x1 = load_x(token + 16u, next);
+#ifdef WIDE
+    x2 = load_x(token + 32u, next);
+    x3 = load_x(token + 48u, next);
+#endif
     for (var c = 0u; c < DEPTH; c += 1u) {
       let at = t * DEPTH + c;
       let q = columns(c, r);
@@ -132,34 +114,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         u3 = add(u3, v, x_tile[at + 24u * DEPTH]);
       }
       if (n_tokens > 32u) {
-        s4 = add(s4, q, x_tile[at + 32u * DEPTH]);
-        u4 = add(u4, v, x_tile[at + 32u * DEPTH]);
-        s5 = add(s5, q, x_tile[at + 40u * DEPTH]);
-        u5 = add(u5, v, x_tile[at + 40u * DEPTH]);
-        s6 = add(s6, q, x_tile[at + 48u * DEPTH]);
-        u6 = add(u6, v, x_tile[at + 48u * DEPTH]);
-        s7 = add(s7, q, x_tile[at + 56u * DEPTH]);
-        u7 = add(u7, v, x_tile[at + 56u * DEPTH]);
+        s4 = add(s4, q, x_tile[at + 32u * DEPTH]); u4 = add(u4, v, x_tile[at + 32u * DEPTH]);
+        s5 = add(s5, q, x_tile[at + 40u * DEPTH]); u5 = add(u5, v, x_tile[at + 40u * DEPTH]);
+        s6 = add(s6, q, x_tile[at + 48u * DEPTH]); u6 = add(u6, v, x_tile[at + 48u * DEPTH]);
+        s7 = add(s7, q, x_tile[at + 56u * DEPTH]); u7 = add(u7, v, x_tile[at + 56u * DEPTH]);
 #endif
       }
     }
     workgroupBarrier();
   }
   let row = first_row + r * 4u;
-  let token = first_token + t;
+  let first = first_token + t;
 #ifdef WIDE
-  store8(row, token, s0, u0);
-  store8(row, token + 8u, s1, u1);
-  store8(row, token + 16u, s2, u2);
-  store8(row, token + 24u, s3, u3);
-  store8(row, token + 32u, s4, u4);
-  store8(row, token + 40u, s5, u5);
-  store8(row, token + 48u, s6, u6);
-  store8(row, token + 56u, s7, u7);
+  store8(row, first, s0, u0);
+  store8(row, first + 8u, s1, u1);
+  store8(row, first + 16u, s2, u2);
+  store8(row, first + 24u, s3, u3);
+  store8(row, first + 32u, s4, u4);
+  store8(row, first + 40u, s5, u5);
+  store8(row, first + 48u, s6, u6);
+  store8(row, first + 56u, s7, u7);
 #else
-  store4(row, token, s0);
-  store4(row, token + 8u, s1);
-  store4(row, token + 16u, s2);
-  store4(row, token + 24u, s3);
+  store4(row, first, s0);
+  store4(row, first + 8u, s1);
+  store4(row, first + 16u, s2);
+  store4(row, first + 24u, s3);
 #endif
 }

@@ -53,6 +53,13 @@ export function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
+/** Says of a dialog, by its class `cut`, whether there is more of it below what is seen: its last child, `.end`, is not in view. */
+export function tellCut(dialog: HTMLDialogElement): void {
+  const end = dialog.querySelector(':scope > .end');
+  const tell = ([entry]: IntersectionObserverEntry[]): boolean => dialog.classList.toggle('cut', entry?.isIntersecting === false && dialog.open);
+  if (end !== null) new IntersectionObserver(tell, { root: dialog, rootMargin: '0px 0px -24px 0px' }).observe(end);
+}
+
 /** A press on the backdrop closes a dialog; one on its edge or its scroll bar does not. */
 export function closeFromOutside(dialog: HTMLDialogElement): void {
   dialog.addEventListener('pointerdown', ({ target, clientX, clientY }) => {

@@ -4,9 +4,9 @@
  */
 
 import { KitfoxError, effectiveContext, mostAttentionTokens, type Attention, type Gates, type Kitfox, type KitfoxErrorCode, type PrefillProgress } from 'kitfox';
-import { closeFromOutside, element, sentence, tell } from './elements.js';
+import { closeFromOutside, element, sentence, tell, tellCut } from './elements.js';
 import { HeadMap } from './heads.js';
-import { count, forgetsNothing, leftBehind, nameOf, nameOfToken, ofAttention, ofGates, percent, rowOf, type Sight } from './sight.js';
+import { aboutSight, count, forgetsNothing, leftBehind, nameOf, nameOfToken, ofAttention, ofGates, percent, rowOf, tellingSight, type Sight } from './sight.js';
 import { Timeline } from './timeline.js';
 import { TokenText } from './tokens.js';
 import { Turns } from './turns.js';
@@ -20,19 +20,24 @@ const view = element('forgets-view', HTMLDivElement);
 const place = element('tokens', HTMLDivElement);
 const seen = element('seen', HTMLParagraphElement);
 const left = element('left', HTMLDListElement);
+const through = element('through', HTMLParagraphElement);
 const most = element('reach-most', HTMLSpanElement);
 const byGates = element('by-gates', HTMLInputElement);
 const byAttention = element('by-attention', HTMLInputElement);
+const byProgress = element('by-progress', HTMLProgressElement);
 const byNote = element('by-note', HTMLParagraphElement);
 const aboutGates = element('about-gates', HTMLSpanElement);
 const aboutAttention = element('about-attention', HTMLSpanElement);
 
-/** A text on view: its gates, and its attention weights once they are asked for. */
+/** A text on view: its gates, the effective context of each layer's heads, and its attention weights once they are asked for. */
 interface Viewed {
   readonly fox: Kitfox;
   readonly text: string;
   readonly gates: Gates;
+  readonly contexts: readonly (readonly number[])[];
   weights?: Attention;
+  /** The reading of the weights that is under way. */
+  reading?: Promise<void>;
 }
 
 /** What is wholly there for the next opening. */
@@ -52,6 +57,7 @@ const tokens = new TokenText(place, (ix) => {
 const map = new HeadMap(element('reach', HTMLTableElement), (chosen) => {
   sight = chosen;
   if (viewed !== undefined) timeline.show(viewed.gates, sight);
+  tellSight();
   void draw();
 });
 const timeline = new Timeline(
@@ -71,6 +77,7 @@ for (const choice of [byGates, byAttention]) choice.addEventListener('change', (
 // The event comes a little later: by then the view may be open again, for another text.
 dialog.addEventListener('close', () => dialog.open || ends?.abort());
 closeFromOutside(dialog);
+tellCut(dialog);
 
 /** Opens the view for a text. Gives the code of what went wrong, which is told in it. */
 export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErrorCode | undefined> {
@@ -91,7 +98,7 @@ export async function openForgets(fox: Kitfox, text: string): Promise<KitfoxErro
     const gates = await fox.gates(text, { signal: mine.signal, onProgress: showProgress });
     if (mine.signal.aborted) return undefined;
     if (forgetsNothing(gates)) tell(problem, ungated(gates));
-    else await show({ fox, text, gates }, mine.signal);
+    else await show(fox, text, gates, mine.signal);
     if (!mine.signal.aborted && !view.hidden) shown = viewed;
     return undefined;
   } catch (thrown) {
@@ -121,29 +128,50 @@ function lamented(code: KitfoxErrorCode | undefined, said: string): string {
   return said;
 }
 
-async function show(wholly: Viewed, signal: AbortSignal): Promise<void> {
-  const { gates } = wholly;
+async function show(fox: Kitfox, text: string, gates: Gates, signal: AbortSignal): Promise<void> {
   const wanted = (): boolean => !signal.aborted;
+  const contexts = await contextsOf(gates, wanted);
+  if (contexts === undefined) return;
+  await new Turns().next();
+  if (!wanted()) return;
+  const n = gates.ids.length;
   drawing += 1;
-  [viewed, sight, at] = [wholly, {}, gates.ids.length - 1];
-  allowAttention(wholly);
+  [viewed, sight, at] = [{ fox, text, gates, contexts }, tellingSight(contexts, n), n - 1];
+  allowAttention(viewed);
   timeline.clear();
-  map.set(gates.layers, gates.heads);
-  most.textContent = gates.ids.length.toLocaleString('en');
+  map.set(contexts, n, sight);
+  tellSight();
+  most.textContent = n.toLocaleString('en');
   reading.hidden = true;
   view.hidden = false;
   await tokens.set(gates, wanted);
   if (!wanted()) return;
   place.focus();
   await timeline.set(gates, wanted);
-  const turns = new Turns();
-  await turns.next();
+  await new Turns().next();
   if (!wanted()) return;
   timeline.show(gates, sight);
   timeline.look(at);
-  await turns.next();
-  if (!wanted()) return;
-  await fillMap(gates, wanted);
+}
+
+/** How far back each layer's heads see; undefined once it is no longer `wanted`: it takes a while of a long text. */
+async function contextsOf(gates: Gates, wanted: () => boolean): Promise<number[][] | undefined> {
+  const turns = new Turns();
+  const contexts: number[][] = [];
+  for (let layer = 0; layer < gates.layers; layer += 1) {
+    const row: number[] = [];
+    for (let head = 0; head < gates.heads; head += 1) {
+      await turns.pause();
+      if (!wanted()) return undefined;
+      row.push(effectiveContext(gates, layer, head));
+    }
+    contexts.push(row);
+  }
+  return contexts;
+}
+
+function tellSight(): void {
+  if (viewed !== undefined) through.textContent = aboutSight(sight, viewed.contexts, viewed.gates.ids.length);
 }
 
 /** Whether the text can be shaded by attention; if not, why. */
@@ -162,53 +190,62 @@ function tellMatrix(): void {
   aboutAttention.hidden = !byAttention.checked;
 }
 
-/** Shades the text by the other matrix. Attention weights are read first, once a text. */
+/** Shades the text by the other matrix. Attention weights are read first, once a text; until then nothing is shaded. */
 async function changeMatrix(): Promise<void> {
   const now = viewed;
   if (now === undefined) return;
-  if (byAttention.checked && now.weights === undefined) {
-    tell(byNote, 'Reading the attention weights …');
-    const onProgress = ({ done, total }: PrefillProgress): void => tell(byNote, `Reading the attention weights: ${done} of ${total} tokens …`);
-    try {
-      now.weights = await now.fox.attention(now.text, { onProgress, ...(ends === undefined ? {} : { signal: ends.signal }) });
-      if (now === viewed) tell(byNote);
-    } catch (thrown) {
-      const code = thrown instanceof KitfoxError ? thrown.code : undefined;
-      if (now !== viewed) return;
-      byGates.checked = true;
-      if (code === 'aborted') tell(byNote);
-      else tell(byNote, lamented(code, sentence(thrown)));
-    }
-  }
-  if (now !== viewed) return;
   tellMatrix();
-  await draw();
+  if (byAttention.checked && now.weights === undefined) {
+    tell(byNote);
+    tellWeights(now, 0, 0);
+    now.reading ??= readWeights(now).finally(() => delete now.reading);
+    await now.reading;
+  }
+  if (now === viewed) await draw();
 }
 
-/** How far back each head sees, one after the other: each takes a while of a long text. */
-async function fillMap(gates: Gates, wanted: () => boolean): Promise<void> {
-  const turns = new Turns();
-  for (let layer = 0; layer < gates.layers; layer += 1) {
-    for (let head = 0; head < gates.heads; head += 1) {
-      await turns.pause();
-      if (!wanted()) return;
-      map.fill(layer, head, effectiveContext(gates, layer, head), gates.ids.length);
-    }
+/** Reads the attention weights. Without them the text is shaded by its gates again, and it is told why. */
+async function readWeights(now: Viewed): Promise<void> {
+  const onProgress = ({ done, total }: PrefillProgress): void => tellWeights(now, done, total);
+  try {
+    now.weights = await now.fox.attention(now.text, { onProgress, ...(ends === undefined ? {} : { signal: ends.signal }) });
+  } catch (thrown) {
+    const code = thrown instanceof KitfoxError ? thrown.code : undefined;
+    if (now !== viewed) return;
+    byGates.checked = true;
+    tellMatrix();
+    if (code !== 'aborted') tell(byNote, lamented(code, sentence(thrown)));
   }
+}
+
+/** Tells how much of the weights is read, in place of a shade that would be another's. */
+function tellWeights(now: Viewed, done: number, total: number): void {
+  if (now !== viewed || !byAttention.checked) return;
+  drawing += 1;
+  place.ariaBusy = 'true';
+  byProgress.hidden = false;
+  if (total > 0) [byProgress.max, byProgress.value] = [total, done];
+  else byProgress.removeAttribute('value');
+  seen.textContent = total > 0 ? `Reading the attention weights: ${done} of ${total} tokens …` : 'Reading the attention weights …';
+  left.replaceChildren();
 }
 
 /** Shades the text as the token that is looked from sees it. */
 async function draw(): Promise<void> {
   if (viewed === undefined) return;
   const { gates, weights } = viewed;
-  const mine = (drawing += 1);
   const attended = byAttention.checked ? weights : undefined;
+  timeline.look(at);
+  // Its weights are being read: until they are there, there is nothing to show.
+  if (byAttention.checked && attended === undefined) return;
+  const mine = (drawing += 1);
   const row = await rowOf(attended === undefined ? ofGates(gates) : ofAttention(attended), at, sight, () => mine === drawing);
   if (row === undefined) return;
+  byProgress.hidden = true;
+  place.ariaBusy = null;
   tokens.shade(row);
-  const where = `${nameOfToken(gates, at)}, token ${at + 1} of ${gates.ids.length}`;
-  seen.textContent = attended === undefined ? stillSeen(where, row) : lookedAt(where, row, gates);
-  timeline.look(at);
+  const what = attended === undefined ? stillSeen(row) : lookedAt(row, gates);
+  seen.replaceChildren('At ', ...named(gates, at), `, token ${at + 1} of ${gates.ids.length}, ${nameOf(sight)} `, ...what);
   left.replaceChildren(
     ...leftBehind(row).map(({ back, part }) => {
       const [group, dt, dd] = [document.createElement('div'), document.createElement('dt'), document.createElement('dd')];
@@ -220,14 +257,24 @@ async function draw(): Promise<void> {
   );
 }
 
-function stillSeen(where: string, row: Float64Array): string {
-  const sum = row.reduce((all, part) => all + part, 0);
-  return `At ${where}, ${nameOf(sight)} still sees as much as ${count(sum)} token${count(sum) === '1.0' ? '' : 's'}.`;
+/** A token's name, its own letters set apart: in quotes they could not be told from those of the text. */
+function named(gates: Gates, ix: number): (string | Node)[] {
+  const { words, letters } = nameOfToken(gates, ix);
+  if (letters === '') return [words];
+  const code = document.createElement('code');
+  code.textContent = letters;
+  return [words, code];
 }
 
-function lookedAt(where: string, row: Float64Array, gates: Gates): string {
+function stillSeen(row: Float64Array): string[] {
+  const sum = row.reduce((all, part) => all + part, 0);
+  const of = row.length === 1 ? '1 token' : `${row.length.toLocaleString('en')} tokens: what is left of each, added up`;
+  return [`still sees ${count(sum)} of ${of}.`];
+}
+
+function lookedAt(row: Float64Array, gates: Gates): (string | Node)[] {
   const most = row.reduce((best, part, j) => (part > (row[best] ?? 0) ? j : best), 0);
   const back = row.length - 1 - most;
-  const whom = back === 0 ? 'the token itself' : `${nameOfToken(gates, most)}, ${back.toLocaleString('en')} back`;
-  return `At ${where}, ${nameOf(sight)} pays ${percent(row[most] ?? 0)} of its attention to ${whom}, more than to any other.`;
+  const whom = back === 0 ? ['the token itself'] : [...named(gates, most), `, ${back.toLocaleString('en')} back`];
+  return [`pays ${percent(row[most] ?? 0)} of its attention to `, ...whom, ', more than to any other.'];
 }

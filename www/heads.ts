@@ -19,35 +19,33 @@ export class HeadMap {
     table.addEventListener('keydown', (event) => this.#onKey(event));
   }
 
-  /** Makes room for so many; the whole model is chosen. */
-  set(layers: number, heads: number): void {
+  /** Shows the effective context of each layer's heads, of at most `most` tokens; a shade goes by its logarithm. */
+  set(contexts: readonly (readonly number[])[], most: number, chosen: Sight): void {
+    const heads = contexts[0]?.length ?? 0;
     this.#sights.clear();
     const all = this.#button('All', {}, 'All heads of the model');
     this.#rows = [[all]];
     const top = document.createElement('tr');
     top.append(cell('th', all), ...[...Array(heads).keys()].map((head) => columnHead(head)));
-    const lines = [...Array(layers).keys()].map((layer) => {
-      const buttons = [this.#button(`Layer ${layer}`, { layer })];
-      for (let head = 0; head < heads; head += 1) buttons.push(this.#button('', { layer, head }, `Layer ${layer}, head ${head}`));
+    const lines = contexts.map((row, layer) => {
+      const buttons = [this.#button(`Layer ${layer}`, { layer }), ...row.map((tokens, head) => this.#cell({ layer, head }, tokens, most))];
       this.#rows.push(buttons);
       const line = document.createElement('tr');
       line.append(...buttons.map((button, ix) => cell(ix === 0 ? 'th' : 'td', button)));
       return line;
     });
-    const [head, body] = [document.createElement('thead'), document.createElement('tbody')];
-    head.append(top);
+    const [header, body] = [document.createElement('thead'), document.createElement('tbody')];
+    header.append(top);
     body.append(...lines);
-    this.#table.replaceChildren(head, body);
-    this.#mark(all);
+    this.#table.replaceChildren(header, body);
+    const { layer, head } = chosen;
+    this.#mark((layer === undefined ? all : this.#rows[layer + 1]?.[head === undefined ? 0 : head + 1]) ?? all);
   }
 
-  /** Shows a head's effective context, of at most `most` tokens; the shade goes by its logarithm. */
-  fill(layer: number, head: number, tokens: number, most: number): void {
-    const button = this.#rows[layer + 1]?.[head + 1];
-    if (button === undefined) return;
-    button.textContent = count(tokens);
-    button.ariaLabel = `Layer ${layer}, head ${head}: ${count(tokens)} tokens`;
+  #cell(sight: Required<Sight>, tokens: number, most: number): HTMLButtonElement {
+    const button = this.#button(count(tokens), sight, `Layer ${sight.layer}, head ${sight.head}: ${count(tokens)} tokens`);
     button.style.setProperty('--heat', (most > 1 ? Math.log(Math.max(tokens, 1)) / Math.log(most) : 0).toFixed(3));
+    return button;
   }
 
   #button(text: string, sight: Sight, label?: string): HTMLButtonElement {

@@ -10,8 +10,9 @@ import { element, enable, guardButtons, isEnabled, megabytes, sentence, tell } f
 import { openForgets } from './forgets.js';
 import { Keeper } from './keeper.js';
 import { startOffline } from './offline.js';
+import { startOpenings } from './openings.js';
 import { Paper } from './paper.js';
-import { describe, first, noModel, ofUrl, outOfReach, startPicker, type Choice } from './picker.js';
+import { describe, first, noModel, ofUrl, outOfReach, startPicker, undescribe, type Choice } from './picker.js';
 import { chosenDevice, device, devices, noteSeed, settings, startSettings } from './settings.js';
 import { Spoken } from './spoken.js';
 import { Writer, type Memory } from './writer.js';
@@ -35,13 +36,8 @@ const offline = element('offline', HTMLParagraphElement);
 const about = element('model', HTMLParagraphElement);
 const loading = element('loading', HTMLElement);
 const progress = element('progress', HTMLProgressElement);
+const openings = element('openings', HTMLElement);
 const progressLabel = element('progress-label', HTMLLabelElement);
-
-const OPENINGS = [
-  'The old fox stopped at the edge of the wood, and',
-  'On the last evening of the summer the three children',
-  'It was a strange machine that stood in the',
-];
 
 const query = new URLSearchParams(location.search);
 const asked = query.get('model');
@@ -62,7 +58,7 @@ const keeper = new Keeper(draft, (problem) => tell(element('unkept', HTMLParagra
 start();
 
 function start(): void {
-  if (!keeper.recall()) draft.edit(OPENINGS[Math.floor(Math.random() * OPENINGS.length)] ?? '');
+  keeper.recall();
   show();
   keeper.start();
   guardButtons();
@@ -79,6 +75,7 @@ function start(): void {
     change(() => draft.clear());
     prompt.focus();
   });
+  startOpenings(openings, begin);
   mark.addEventListener('click', () => void markHere());
   look.addEventListener('click', () => void lookBack());
   document.addEventListener('keydown', onKey);
@@ -162,6 +159,7 @@ function drop(): void {
   fox = writer = undefined;
   draft.unmark();
   memory.textContent = '';
+  undescribe();
   show();
 }
 
@@ -169,7 +167,7 @@ function drop(): void {
 async function answer(): Promise<void> {
   takeOver();
   if (draft.text.trim() === '') {
-    tell(error, 'The page is empty: write a few words for the model to go on from.');
+    tell(error, 'The page is empty: write a few words for the model to go on from, or take one of the beginnings.');
     return prompt.focus();
   }
   await busy(async (writer, ends) => {
@@ -271,6 +269,13 @@ function lamented(code: string | undefined, said: string): string {
   return said;
 }
 
+/** Puts an opening on the empty page, as if it had been typed. */
+function begin(opening: string): void {
+  change(() => draft.text === '' && draft.edit(opening));
+  prompt.focus();
+  prompt.setSelectionRange(opening.length, opening.length);
+}
+
 /** Takes over what was typed. */
 function takeOver(): void {
   if (answerEnds === undefined && draft.edit(prompt.value)) show();
@@ -310,6 +315,7 @@ function allow(): void {
   mark.title = draft.marked ? 'Give up this mark: the memory that is kept for it alone is freed' : 'Mark this place: the way back to it takes no time';
   enable(clear, !writing && !empty);
   enable(look, idle && draft.text.trim() !== '');
+  openings.hidden = !empty;
   prompt.readOnly = writing;
   // Who listens hears the words, not the figures four times a second.
   stats.ariaLive = writing ? 'off' : 'polite';
@@ -380,7 +386,7 @@ function showReading(part: number): void {
 function tellLoaded(info: Info): void {
   if (info.deviceNote !== undefined) tell(notice, sentence(`Running on the CPU: ${info.deviceNote}`));
   about.textContent = `${choice.name} on the ${info.gpu ? 'GPU' : 'CPU'}`;
-  describe(choice.name, info);
+  describe(choice, info);
 }
 
 /** Tells what the text takes of memory, and what was freed because it is forgotten. */

@@ -1,7 +1,7 @@
 /** Which model: the list, an address, or files of this machine, chosen or dropped. */
 
 import { Kitfox, type Info, type LoadSource } from 'kitfox';
-import { closeFromOutside, element, megabytes, sentence, tell } from './elements.js';
+import { closeFromOutside, element, megabytes, sentence, tell, tellCut } from './elements.js';
 import models from './models.json';
 import { hostsOf } from './policy.mjs';
 import { takes } from './takes.js';
@@ -27,6 +27,8 @@ const planned = element('planned', HTMLParagraphElement);
 const hosts = hostsOf(models);
 /** Ends what is found out while the dialog is open. */
 let ends = new AbortController();
+/** The source that is loaded. */
+let loaded: LoadSource | undefined;
 /** What the page starts with. */
 export const first: Choice = { name: models[0]?.name ?? 'Demo', source: models[0]?.url ?? 'models/demo.gguf' };
 
@@ -46,7 +48,9 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
   dialog.addEventListener('close', () => dialog.open || ends.abort());
   // A press beside the dialog is one on its backdrop.
   closeFromOutside(dialog);
+  tellCut(dialog);
   known.replaceChildren(...models.map((model) => row(model.name, model.about, 'Load', () => choose({ name: model.name, source: model.url }))));
+  tellKnown();
   file.addEventListener('change', () => {
     const choice = ofFiles(file.files);
     file.value = '';
@@ -134,8 +138,27 @@ function listenForDrops(choose: (choice: Choice) => void): void {
   });
 }
 
+/** Says of the list which model is loaded: that has no button. */
+function tellKnown(): void {
+  for (const [ix, { url }] of models.entries()) {
+    const [button, word] = [known.children[ix]?.querySelector('button'), known.children[ix]?.querySelector<HTMLElement>('.word')];
+    if (button === null || button === undefined || word === null || word === undefined) return;
+    button.hidden = url === loaded;
+    tell(word, url === loaded ? 'Loaded' : undefined);
+  }
+}
+
+/** The loaded model is gone. */
+export function undescribe(): void {
+  loaded = undefined;
+  about.replaceChildren();
+  tellKnown();
+}
+
 /** Tells what the loaded model is and takes. */
-export function describe(name: string, info: Info): void {
+export function describe({ name, source }: Choice, info: Info): void {
+  loaded = source;
+  tellKnown();
   const rows: [string, string][] = [
     ['Loaded', name],
     ['Runs on', info.gpu ? `the GPU: ${info.device}` : `the CPU${info.deviceNote === undefined ? '' : `: ${info.deviceNote}`}`],
@@ -168,8 +191,10 @@ async function listKept(): Promise<void> {
   if (focused >= 0) (cached.children[Math.min(focused, files.length - 1)]?.querySelector('button') ?? url).focus();
 }
 
-/** A kept file's name as people write it; an address may be one that nobody has encoded. */
+/** A kept file's name: that of the list, or as people write it; an address may be one that nobody has encoded. */
 function nameOf(address: string): string {
+  const listed = models.find((model) => new URL(model.url, document.baseURI).href === address);
+  if (listed !== undefined) return listed.name;
   const name = new URL(address).pathname.split('/').pop() || address;
   try {
     return decodeURIComponent(name);
@@ -190,6 +215,9 @@ function row(name: string, note: string, verb: string, act: () => void): HTMLLIE
   button.textContent = verb;
   button.ariaLabel = `${verb} ${name}`;
   button.addEventListener('click', act);
-  item.append(text, button);
+  const word = document.createElement('small');
+  word.className = 'word';
+  word.hidden = true;
+  item.append(text, word, button);
   return item;
 }

@@ -70,14 +70,46 @@ export function nameOf({ layer, head }: Sight): string {
   return head === undefined ? `layer ${layer}` : `head ${head} of layer ${layer}`;
 }
 
-/** A token of a text in words. */
-export function nameOfToken({ tokens, completedBy }: Pick<Gates, 'tokens' | 'completedBy'>, ix: number): string {
+/** A token as it is told: in words, and then in its own letters, where it has any. */
+export interface TokenName {
+  readonly words: string;
+  readonly letters: string;
+}
+
+/** What a token of a text is called. */
+export function nameOfToken({ tokens, completedBy }: Pick<Gates, 'tokens' | 'completedBy'>, ix: number): TokenName {
   const token = tokens[ix] ?? '';
   const by = completedBy[ix] ?? ix;
-  if (token === '' && by !== ix) return `a part of “${[...(tokens[by] ?? '')][0] ?? ''}”`;
-  if (token === '') return ix === 0 ? 'the beginning' : 'a token without text';
-  if (token.includes('\n') && token.trim() === '') return 'a line end';
-  return token.trim() === '' ? 'a space' : `“${token.trim()}”`;
+  if (token === '' && by !== ix) return { words: 'a part of ', letters: [...(tokens[by] ?? '')][0] ?? '' };
+  if (token === '') return { words: ix === 0 ? 'the beginning' : 'a token without text', letters: '' };
+  if (token.includes('\n') && token.trim() === '') return { words: 'a line end', letters: '' };
+  return token.trim() === '' ? { words: 'a space', letters: '' } : { words: '', letters: token.trim() };
+}
+
+/** Tokens of effective context up to which a head forgets almost at once. */
+const AT_ONCE = 4;
+
+/** Whether a head of this effective context forgets in the course of a text of `n` tokens: neither almost at once nor hardly anything. */
+function forgetsWithin(context: number, n: number): boolean {
+  return context > AT_ONCE && context < n / 2;
+}
+
+/** Whose sight shows most of how a text of `n` tokens is forgotten: of the heads that do it in its course the one in the middle of that range, by the logarithm. */
+export function tellingSight(contexts: readonly (readonly number[])[], n: number): Sight {
+  const middle = Math.log(AT_ONCE * (n / 2)) / 2;
+  const within = contexts.flatMap((row, layer) => row.map((context, head) => ({ layer, head, context }))).filter(({ context }) => forgetsWithin(context, n));
+  const [first] = within.sort((a, b) => Math.abs(Math.log(a.context) - middle) - Math.abs(Math.log(b.context) - middle));
+  return first === undefined ? {} : { layer: first.layer, head: first.head };
+}
+
+/** What is looked through, in a sentence or two. */
+export function aboutSight({ layer, head }: Sight, contexts: readonly (readonly number[])[], n: number): string {
+  const heads = contexts.reduce((sum, row) => sum + row.length, 0);
+  if (layer === undefined) return `All: the mean of all heads (${heads}), those that forget at once and those that keep all. One head alone shows more.`;
+  if (head === undefined) return `Layer ${layer}: the mean of its heads (${contexts[layer]?.length ?? 0}).`;
+  const context = contexts[layer]?.[head] ?? 0;
+  const how = forgetsWithin(context, n) ? 'forgets in the course of this text' : context > AT_ONCE ? 'forgets little of this text' : 'forgets almost at once';
+  return `Head ${head} of layer ${layer} ${how}. All is the mean of all heads (${heads}).`;
 }
 
 /** How much is left so many tokens back from the end of a row. */

@@ -79,7 +79,8 @@ export class TokenText {
     const n = this.#text.tokens.length;
     this.#chosen = Math.min(Math.max(ix, 0), n - 1);
     this.#place.ariaValueNow = String(this.#chosen + 1);
-    this.#place.ariaValueText = `${nameOfToken(this.#text, this.#chosen)}, ${this.#chosen + 1} of ${n}`;
+    const { words, letters } = nameOfToken(this.#text, this.#chosen);
+    this.#place.ariaValueText = `${words}${letters}, ${this.#chosen + 1} of ${n}`;
     this.#show(this.#spans[this.#chosen]);
     this.#look(this.#chosen, true);
   }

@@ -37,6 +37,15 @@ async function serious(page) {
 /** How far anything sticks out to the right. */
 const overhang = (page) => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
+/** Of fields those that have no room for their placeholder and the browser's arrows beside it. */
+const cutPlaceholders = (fields) =>
+  fields.filter((field) => {
+    const style = getComputedStyle(field);
+    const context = new OffscreenCanvas(1, 1).getContext('2d');
+    context.font = `${style.fontSize} ${style.fontFamily}`;
+    return context.measureText(field.placeholder).width > field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 18;
+  }).map(({ id }) => id);
+
 async function look(page, name) {
   for (const scheme of ['light', 'dark']) {
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }, { name: 'prefers-reduced-motion', value: 'reduce' }]);
@@ -49,20 +58,25 @@ for (const [kind, viewport] of Object.entries({ desktop: DESKTOP, phone: PHONE }
   test(`the desk on a ${kind}: with a text, its settings, its models, an error, and while it writes`, async () => {
     const { page, desk, complaints } = await openDesk(browser, server.url, { prepare: (page) => page.setViewport(viewport) });
     await page.evaluate(axe);
+    await look(page, 'empty');
     await desk.set({ prompt: 'The old fox stopped at the edge of the wood, and' });
     await desk.go(40);
     await page.type('#prompt', ' – and then\n\nnobody ');
     await desk.press('mark');
     await desk.go(20);
     await look(page, 'text');
+    const unnamed = await page.$$eval('.actions svg + span', (names) => names.filter((name) => name.getBoundingClientRect().width < 12).map(({ textContent }) => textContent));
+    assert.deepEqual(unnamed, [], 'a visible name for each sign');
     await page.$eval('#settings', (settings) => (settings.open = true));
     await look(page, 'settings');
+    assert.deepEqual(await page.$$eval('#settings input[placeholder]', cutPlaceholders), [], 'placeholders are seen whole');
     const panel = await page.$eval('#settings .panel', (element) => element.getBoundingClientRect().toJSON());
     assert.ok(panel.left >= 0 && panel.top >= 0 && panel.right <= viewport.width, JSON.stringify(panel));
     await page.$eval('#settings', (settings) => (settings.open = false));
     await page.click('#choose');
     await page.waitForFunction(() => !document.getElementById('kept').hidden);
     await look(page, 'models');
+    assert.deepEqual(await page.$$eval('#models input[placeholder]', cutPlaceholders), []);
     await page.keyboard.press('Escape');
     await desk.set({ topP: '7' });
     await page.click('#go');

@@ -46,13 +46,21 @@ after(async () => {
   await server?.close();
 });
 
-/** The desk with a text and the view of it, all numbers there. */
-async function openView(options, text = TEXT) {
+/** The desk with a text and the view of it, all numbers there, as it opens or through all heads. */
+async function openView(options, text = TEXT, all = true) {
   const opened = await openDesk(browser, server.url, options);
   await opened.desk.set({ prompt: text });
   await opened.page.click('#look');
   await filled(opened.page);
+  if (all) await lookThroughAll(opened.page);
   return opened;
+}
+
+/** What most tests begin with: all heads, and the focus in the text. */
+async function lookThroughAll(page) {
+  await page.click('#reach thead button');
+  await page.waitForFunction(() => document.getElementById('seen').textContent.includes('the whole model'));
+  await page.focus('#tokens');
 }
 
 const filled = (page) =>
@@ -79,15 +87,14 @@ test('by keys from token to token, for the model, a layer and a head, the text i
   const { page, complaints } = await openView();
   const last = gates.ids.length - 1;
   assert.equal(await page.$eval('#tokens', ({ textContent }) => textContent), TEXT);
-  assert.equal(await page.evaluate(() => document.activeElement.id), 'tokens');
   assert.deepEqual(await page.$eval('#forgets-progress', ({ value, max }) => [value, max]), [last + 1, last + 1], 'how much was read is told');
   assert.deepEqual(await shades(page, last, 'the whole model'), shown(meanForgetting(gates, last)));
   const sum = meanForgetting(gates, last).reduce((all, part) => all + part, 0);
-  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At “and”, token ${last + 1} of ${last + 1}, the whole model still sees as much as ${sum < 9.95 ? sum.toFixed(1) : Math.round(sum)} tokens\\.$`));
+  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At and, token ${last + 1} of ${last + 1}, the whole model still sees ${sum < 9.95 ? sum.toFixed(1) : Math.round(sum)} of ${last + 1} tokens: what is left of each, added up\\.$`));
 
   for (const key of ['ArrowLeft', 'ArrowLeft', 'ArrowRight']) await page.keyboard.press(key);
   assert.deepEqual(await shades(page, last - 1, 'the whole model'), shown(meanForgetting(gates, last - 1)));
-  assert.equal(await page.$eval('#tokens', ({ ariaValueText }) => ariaValueText), `“,”, ${last} of ${last + 1}`);
+  assert.equal(await page.$eval('#tokens', ({ ariaValueText }) => ariaValueText), `,, ${last} of ${last + 1}`);
   await page.keyboard.press('Home');
   assert.deepEqual(await shades(page, 0, 'the whole model'), ['1.000']);
   await page.keyboard.press('ArrowLeft');
@@ -112,6 +119,93 @@ test('by keys from token to token, for the model, a layer and a head, the text i
   assert.deepEqual(await shades(page, 5, 'head 0 of layer 6'), shown(forgetting(gates, 6, 0, 5)));
   await page.hover('#forgets-title');
   assert.deepEqual(await shades(page, last, 'head 0 of layer 6'), shown(row), 'back to the chosen token');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('it opens on a head that forgets in the course of the text, of which it is told; on a text too short for that on all heads', async () => {
+  const { page, desk, complaints } = await openView({}, TEXT, false);
+  const [n, last] = [gates.ids.length, gates.ids.length - 1];
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'tokens');
+  const contexts = [...Array(gates.layers * gates.heads).keys()].map((ix) => effectiveContext(gates, Math.floor(ix / gates.heads), ix % gates.heads));
+  const within = contexts.filter((context) => context > 4 && context < n / 2);
+  assert.ok(within.length > 2, `${within.length} heads`);
+  const far = (context) => Math.abs(Math.log(context / Math.sqrt(2 * n)));
+  const ix = contexts.indexOf(within.sort((a, b) => far(a) - far(b))[0]);
+  const [layer, head] = [Math.floor(ix / gates.heads), ix % gates.heads];
+  assert.deepEqual(await shades(page, last, `head ${head} of layer ${layer}`), shown(forgetting(gates, layer, head, last)));
+  const pressed = () => page.$$eval('#reach [aria-pressed=true]', (buttons) => buttons.map(({ ariaLabel, tabIndex }) => [ariaLabel.split(':')[0], tabIndex]));
+  assert.deepEqual(await pressed(), [[`Layer ${layer}, head ${head}`, 0]]);
+  assert.equal(await desk.text('through'), `Head ${head} of layer ${layer} forgets in the course of this text. All is the mean of all heads (64).`);
+  assert.match(await desk.text('alive'), /of 1 page|of \d pages alive/);
+  await choose(page, 0, 0);
+  assert.match(await desk.text('through'), /^Head 0 of layer 0 forgets almost at once\. /);
+  await choose(page, 3);
+  assert.equal(await desk.text('through'), 'Layer 3: the mean of its heads (8).');
+  await page.keyboard.press('Escape');
+  await desk.set({ prompt: 'The “.”' });
+  await page.click('#look');
+  await page.waitForFunction(() => document.getElementById('seen').textContent.includes(', the whole model still sees'));
+  assert.deepEqual(await pressed(), [['All heads of the model', 0]]);
+  assert.match(await desk.text('through'), /^All: the mean of all heads \(64\)/);
+  assert.equal(await page.$eval('#seen code', ({ textContent }) => textContent), '”', 'its own quotes alone');
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('while attention is read nothing is shaded, and it is read once, whatever is pressed meanwhile', async () => {
+  // The worker's answer waits until it is let go.
+  const hold = () => {
+    const { set } = Object.getOwnPropertyDescriptor(Worker.prototype, 'onmessage');
+    const { postMessage } = Worker.prototype;
+    globalThis.asked = 0;
+    const may = new Promise((release) => (globalThis.release = release));
+    Worker.prototype.postMessage = function (message, ...more) {
+      if (message?.type === 'attention') globalThis.asked += 1;
+      return postMessage.call(this, message, ...more);
+    };
+    Object.defineProperty(Worker.prototype, 'onmessage', {
+      set(listener) {
+        set.call(this, (event) => (event.data?.type === 'attention' ? void may.then(() => listener(event)) : listener(event)));
+      },
+    });
+  };
+  const { page, desk, complaints } = await openView({ prepare: (page) => page.evaluateOnNewDocument(hold) });
+  const last = gates.ids.length - 1;
+  const busy = () =>
+    page.evaluate(() => ({
+      busy: document.getElementById('tokens').ariaBusy,
+      bar: !document.getElementById('by-progress').hidden,
+      shaded: [...document.querySelectorAll('#tokens span span')].filter((span) => getComputedStyle(span).backgroundColor !== 'rgba(0, 0, 0, 0)').length > 0,
+      numbers: document.getElementById('left').childElementCount > 0,
+    }));
+  const [reads, idle] = [{ busy: 'true', bar: true, shaded: false, numbers: false }, { busy: null, bar: false, shaded: true, numbers: true }];
+  assert.deepEqual(await busy(), idle);
+  await page.click('#by label:last-child');
+  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('Reading the attention weights'));
+  await page.focus('#tokens');
+  await page.keyboard.press('ArrowLeft');
+  await choose(page, 6, 0);
+  assert.deepEqual(await busy(), reads);
+  await page.click('#by label');
+  assert.deepEqual(await shades(page, last - 1, 'still sees'), shown(forgetting(gates, 6, 0, last - 1)));
+  assert.deepEqual(await busy(), idle);
+  await page.click('#by label:last-child');
+  assert.deepEqual(await busy(), reads);
+  await page.evaluate(() => globalThis.release());
+  assert.deepEqual(await shades(page, last - 1, '% of its attention'), shown(attention(weights, 6, 0, last - 1)));
+  assert.deepEqual(await busy(), idle);
+  assert.deepEqual([await page.evaluate(() => globalThis.asked), await desk.text('by-note')], [1, '']);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
+test('in a low window it is told that there is more below, until that is in view', async () => {
+  const { page, complaints } = await openView({ prepare: (page) => page.setViewport({ width: 1280, height: 600 }) });
+  const cut = (wanted) => page.waitForFunction((wanted) => document.getElementById('forgets').classList.contains('cut') === wanted, {}, wanted);
+  await cut(true);
+  await page.$eval('#forgets', (dialog) => dialog.scrollTo(0, dialog.scrollHeight));
+  await cut(false);
   assert.deepEqual(complaints, []);
   await page.close();
 });
@@ -147,7 +241,7 @@ test('by a switch the text is shaded by attention, which is told in words; a cha
   assert.deepEqual(await shades(page, last, '% of its attention'), shown(row));
   const most = row.indexOf(Math.max(...row));
   const whom = most === last ? 'the token itself' : `.+, ${last - most} back`;
-  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At “and”, token ${last + 1} of ${last + 1}, the whole model pays ${(row[most] * 100).toFixed(1)} % of its attention to ${whom}, more than to any other\\.$`));
+  assert.match(await page.$eval('#seen', ({ textContent }) => textContent), new RegExp(`^At and, token ${last + 1} of ${last + 1}, the whole model pays ${(row[most] * 100).toFixed(1)} % of its attention to ${whom}, more than to any other\\.$`));
   await choose(page, 6, 0);
   assert.deepEqual(await shades(page, last, 'head 0 of layer 6'), shown(attention(weights, 6, 0, last)));
   await page.focus('#tokens');
@@ -161,7 +255,7 @@ test('by a switch the text is shaded by attention, which is told in words; a cha
   await page.keyboard.press('Escape');
   await desk.set({ prompt: 'The old' });
   await page.click('#look');
-  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At “old”, token 3 of 3, the whole model still sees'));
+  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At old, token 3 of 3, the whole model still sees'));
   assert.ok(await page.$eval('#by-gates', ({ checked }) => checked));
   assert.deepEqual(complaints, []);
   await page.close();
@@ -261,7 +355,7 @@ test('a text is read once; a change of it is read anew; the desk goes on from it
   // By chance the pointer may be on one of the few tokens now, and looks from it until it leaves.
   await filled(page);
   await page.mouse.move(1, 1);
-  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At “old”, token 3 of 3, the whole model'));
+  await page.waitForFunction(() => document.getElementById('seen').textContent.startsWith('At old, token 3 of 3, the whole model'));
   assert.deepEqual(complaints, []);
   await page.close();
 });
@@ -319,9 +413,8 @@ test('a text beyond the context, a model without a forget gate, an engine that s
 
 test('axe-core finds nothing serious in the view, on a desktop and a phone, light and dark, and nothing sticks out', async () => {
   const axe = await readFile(fileURLToPath(import.meta.resolve('axe-core/axe.min.js')), 'utf8');
-  const { page } = await openView({ prepare: (page) => page.setViewport({ width: 390, height: 844 }) });
+  const { page } = await openView({ prepare: (page) => page.setViewport({ width: 390, height: 844 }) }, TEXT, false);
   await page.evaluate(axe);
-  await choose(page, 6, 0);
   for (const viewport of [{ width: 390, height: 844 }, { width: 1280, height: 800 }]) {
     await page.setViewport(viewport);
     for (const scheme of ['light', 'dark']) {

@@ -54,6 +54,29 @@ test('a file that is no model leaves the model as it is, and after a broken one 
   }
 });
 
+test('the loaded model of the list has no button, and its kept copy has its name', async () => {
+  const server = await startServer();
+  try {
+    const { page, desk, complaints } = await openDesk(browser, server.url);
+    const inList = () => page.$eval('#known li', (item) => [item.querySelector('.word'), item.querySelector('button')].filter(({ hidden }) => !hidden).map(({ textContent }) => textContent));
+    await page.click('#choose');
+    assert.deepEqual(await inList(), ['Loaded']);
+    await page.waitForFunction(() => !document.getElementById('kept').hidden);
+    assert.deepEqual(await page.$$eval('#cached button', (buttons) => buttons.map(({ ariaLabel }) => ariaLabel)), ['Remove Demo']);
+    await (await page.$('#file')).uploadFile(model);
+    await page.waitForFunction(() => document.getElementById('model').textContent === 'demo.gguf on the CPU');
+    assert.deepEqual(await inList(), ['Load']);
+    await page.click('#choose');
+    await page.click('#known button');
+    await page.waitForFunction(() => document.getElementById('model').textContent === 'Demo on the CPU');
+    assert.deepEqual([await inList(), await desk.text('error')], [['Loaded'], '']);
+    assert.deepEqual(complaints, []);
+    await page.close();
+  } finally {
+    await server.close();
+  }
+});
+
 test('a model that was replaced on the server is fetched anew; a kept file of any name can be removed', async () => {
   const { size } = await stat(model);
   let etag = '"1"';

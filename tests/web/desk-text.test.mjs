@@ -46,6 +46,36 @@ test('a reload in the middle of an answer keeps what was seen of it, and so does
   await page.close();
 });
 
+test('an empty page has no text that nobody wrote: beginnings are offered, one is taken by a press, and nothing is lost by it', async () => {
+  const { page, desk, complaints } = await open(BARE);
+  const offered = () => page.$eval('#openings', ({ hidden }) => !hidden);
+  const second = '#openings li:nth-child(2) button';
+  const opening = 'On the last evening of the summer the three children';
+  assert.deepEqual([await desk.story(), await offered()], ['', true]);
+  assert.ok(await page.$eval('#prompt', (area) => area.matches(':placeholder-shown')));
+  assert.ok(await disabled(page, 'clear'));
+  // A press beside them is one on the page.
+  const { right, top } = await page.$eval(second, (button) => button.getBoundingClientRect().toJSON());
+  await page.mouse.click(right + 20, top + 5);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'prompt');
+  await page.keyboard.type('My');
+  assert.equal(await offered(), false);
+  await page.click('#clear');
+  await page.click(second);
+  assert.deepEqual([await desk.story(), await desk.hands(), await offered()], [opening, [['you', opening]], false]);
+  await page.keyboard.type(' sang');
+  assert.equal(await desk.story(), `${opening} sang`);
+  await page.click('#undo');
+  assert.equal(await desk.story(), 'My');
+  await page.click('#redo');
+  assert.equal(await desk.story(), `${opening} sang`);
+  await page.reload();
+  await desk.loaded();
+  assert.equal(await desk.story(), `${opening} sang`);
+  assert.deepEqual(complaints, []);
+  await page.close();
+});
+
 test('Undo brings back the page before a new one, whatever was typed there, and Redo that', async () => {
   const { page, desk, complaints } = await open(BARE);
   await desk.set({ prompt: TEXT });
