@@ -27,22 +27,25 @@ fn main() -> io::Result<()> {
 /// A folder's shaders as a Rust slice of names and texts, which lie in `out`.
 fn listed(folder: &str, out: &Path) -> io::Result<String> {
     let mut stems = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        stems.extend(entry?.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+    for path in shaders(folder)? {
+        stems.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     }
     stems.sort();
     let line = |stem: &String| format!("({stem:?}, include_str!({:?})),\n", out.join(format!("{stem}.wgsl")));
     Ok(format!("&[\n{}]\n", stems.iter().map(line).collect::<String>()))
 }
 
+/// The files of a folder that are shaders.
+fn shaders(folder: &str) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "wgsl")).collect())
+}
+
 /// Writes the code of a folder's shaders to another folder.
 fn shorten(folder: &str, out: &Path) -> io::Result<()> {
     fs::create_dir_all(out)?;
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let (Some(name), true) = (path.file_name(), path.extension().is_some_and(|extension| extension == "wgsl")) else {
-            continue;
-        };
+    for path in shaders(folder)? {
+        let Some(name) = path.file_name() else { continue };
         let text = fs::read_to_string(&path)?;
         if text.contains("/*") {
             return Err(io::Error::other(format!("{}: a comment opens with /*; only // is taken out", path.display())));

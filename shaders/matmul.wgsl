@@ -45,13 +45,13 @@ fn put(to: u32, w: mat4x4<f32>) {
   w_tile[to + 3u * QUADS] = w[3];
 }
 
-#ifdef WIDE
-// Rows 0 .. 3 and 32 .. 35 of a token.
-fn store8(row: u32, token: u32, low: vec4<f32>, high: vec4<f32>) {
-  store4(row, token, low);
-  store4(row + 32u, token, high);
+// Four rows of four tokens, 8 apart.
+fn store16(row: u32, token: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
+  store4(row, token, a);
+  store4(row, token + 8u, b);
+  store4(row, token + 16u, c);
+  store4(row, token + 24u, d);
 }
-#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -125,19 +125,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   let row = first_row + r * 4u;
   let first = first_token + t;
+  store16(row, first, s0, s1, s2, s3);
 #ifdef WIDE
-  store8(row, first, s0, u0);
-  store8(row, first + 8u, s1, u1);
-  store8(row, first + 16u, s2, u2);
-  store8(row, first + 24u, s3, u3);
-  store8(row, first + 32u, s4, u4);
-  store8(row, first + 40u, s5, u5);
-  store8(row, first + 48u, s6, u6);
-  store8(row, first + 56u, s7, u7);
-#else
-  store4(row, first, s0);
-  store4(row, first + 8u, s1);
-  store4(row, first + 16u, s2);
-  store4(row, first + 24u, s3);
+  store16(row, first + 32u, s4, s5, s6, s7);
+  store16(row + 32u, first, u0, u1, u2, u3);
+  store16(row + 32u, first + 32u, u4, u5, u6, u7);
 #endif
 }

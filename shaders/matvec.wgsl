@@ -22,11 +22,11 @@ fn store_gate(gate: u32, sum: f32) {
 
 // Stores the product of a row.
 fn finish(slot: u32, product: f32) {
+  var before = 0.0;
 #ifdef RESIDUAL
-  store(slot, product, y[params.out_offset + row_of(slot)]);
-#else
-  store(slot, product, 0.0);
+  if (slot < params.n_rows) { before = y[params.out_offset + slot]; }
 #endif
+  store(slot, product, before);
 }
 
 var<private> sums: vec4<f32>; // of this invocation's four rows

@@ -10,7 +10,7 @@ use kitfox::{Error, Result};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Only these kernels, by name; default: all
+    /// Only these kernels, by name, each with its alternatives; default: all
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
     /// What is compared with the twins
@@ -48,6 +48,9 @@ pub fn run(arguments: &Arguments) -> Done {
             checked => checked?,
         },
     };
+    if checked.is_empty() {
+        return Err(Error::argument("KERNEL", "one that can be compared on this device", arguments.kernels.join(", ")).into());
+    }
     report(&device, &checked)
 }
 

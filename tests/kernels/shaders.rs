@@ -249,6 +249,11 @@ fn every_shader_file_is_registered_and_starts_with_a_comment() {
     let unlike: Vec<_> = stems("shaders").symmetric_difference(&registered).cloned().collect();
     assert!(unlike.is_empty(), "in shaders/ or in kernel::KERNELS (or ALTERNATIVE_KERNELS), but not in both: {unlike:?}");
     assert_eq!(stems("shaders/shared"), SHARED.iter().map(|(name, _)| (*name).to_owned()).collect());
+    let texts: Vec<&str> = all_kernels().map(|kernel| kernel.wgsl).chain(SHARED.iter().map(|(_, text)| *text)).collect();
+    for (name, _) in SHARED {
+        let import = format!("#import {name}");
+        assert!(texts.iter().any(|text| text.lines().any(|line| line == import)), "no shader imports shared/{name}.wgsl");
+    }
     let shared = SHARED.iter().map(|(name, _)| format!("shared/{name}"));
     for name in all_kernels().map(|kernel| kernel.name.to_owned()).chain(shared) {
         assert!(file(&name).starts_with("// "), "{name}.wgsl does not open with a comment that says what it computes");

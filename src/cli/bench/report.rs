@@ -100,7 +100,13 @@ fn readable(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => {
             let number = number.as_f64().unwrap_or_default();
-            let before_point = number.abs().max(1e-9).log10().floor() as i32 + 1;
+            if number == 0.0 {
+                return "0".to_owned();
+            }
+            if number.abs() < 1e-6 {
+                return format!("{number:.3e}");
+            }
+            let before_point = number.abs().log10().floor() as i32 + 1;
             format!("{number:.*}", (4 - before_point).clamp(0, 9) as usize)
         }
         Value::Array(values) => values.iter().map(readable).collect::<Vec<_>>().join(" "),

@@ -79,7 +79,11 @@ fn difference(ours: &str, other: &str) -> String {
     }
     let differs =
         other.iter().filter(|(name, value)| ours.get(*name) != Some(*value)).map(|(name, value)| format!("{name} {value}"));
-    format!("that of a run with {}", differs.collect::<Vec<_>>().join(", "))
+    let lacks = ours.keys().filter(|name| !other.contains_key(*name)).map(|name| format!("no {name}"));
+    match differs.chain(lacks).collect::<Vec<_>>().join(", ") {
+        same if same.is_empty() => "the same in another form".to_owned(),
+        unlike => format!("that of a run with {unlike}"),
+    }
 }
 
 /// What makes a run the same run: this program, the model's file, the device, and everything that changes the numbers.

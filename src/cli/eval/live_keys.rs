@@ -10,6 +10,7 @@ use crate::cli::input;
 use crate::cli::output::{Done, print_line, tokens_bar};
 use crate::cli::{KvArgument, ModelArguments, source};
 use clap::Args;
+use kitfox::kernel::attention::PAGE;
 use kitfox::session::generate::check_ids;
 use kitfox::session::{LoadOptions, Model};
 use kitfox::{Error, Result};
@@ -42,14 +43,19 @@ pub struct Arguments {
 /// What is live after so many tokens.
 struct Row {
     tokens: usize,
-    fraction: f64,
+    /// Pages that are live, and those that the tokens fill, of all layers and key heads.
+    pages: [usize; 2],
     bytes: u64,
 }
 
 impl Row {
+    fn fraction(&self) -> f64 {
+        self.pages[0] as f64 / self.pages[1] as f64
+    }
+
     /// Of a key head, on average.
     fn keys(&self) -> f64 {
-        self.fraction * self.tokens as f64
+        self.fraction() * self.tokens as f64
     }
 }
 
@@ -78,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Done {
     super::write_file(&arguments.output, table(&rows).as_bytes())?;
     let Some(last) = rows.last() else { unreachable!("there is a token, so there is a row") };
     let (output, device) = (arguments.output.display(), model.device_name());
-    let live = 100.0 * last.fraction;
+    let live = 100.0 * last.fraction();
     print_line(&format!(
         "{output}: {live:.1} % of the keys of {} tokens are live, {:.1} MB, device {device}",
         last.tokens,
@@ -92,8 +98,10 @@ fn rows(model: &mut Model, ids: &[u32], every: usize) -> Result<Vec<Row>> {
     model.reset();
     for ids in ids.chunks(every) {
         pollster::block_on(model.read(ids))?;
-        let fraction = pollster::block_on(model.live_kv_fraction())?;
-        rows.push(Row { tokens: model.pos(), fraction, bytes: pollster::block_on(model.kv_bytes_live())? });
+        let (tokens, bytes) = (model.pos(), pollster::block_on(model.kv_bytes_live())?);
+        let config = model.config();
+        let filled = tokens.div_ceil(PAGE) * config.n_layers * config.n_kv_heads;
+        rows.push(Row { tokens, pages: [pollster::block_on(model.live_pages())?, filled], bytes });
         bar.inc(ids.len() as u64);
     }
     bar.finish_and_clear();
@@ -103,7 +111,7 @@ fn rows(model: &mut Model, ids: &[u32], every: usize) -> Result<Vec<Row>> {
 fn table(rows: &[Row]) -> String {
     let mut table = "tokens,live_fraction,live_keys,live_bytes\n".to_owned();
     for row in rows {
-        table += &format!("{},{:.6},{:.1},{}\n", row.tokens, row.fraction, row.keys(), row.bytes);
+        table += &format!("{},{:.6},{:.1},{}\n", row.tokens, row.fraction(), row.keys(), row.bytes);
     }
     table
 }
