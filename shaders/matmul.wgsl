@@ -37,14 +37,6 @@ fn add(sum: vec4<f32>, w: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
   return fma(w[3], vec4<f32>(a.w), fma(w[2], vec4<f32>(a.z), fma(w[1], vec4<f32>(a.y), fma(w[0], vec4<f32>(a.x), sum))));
 }
 
-// Four rows of W at four columns, a column each, to their place.
-fn put(to: u32, w: mat4x4<f32>) {
-  w_tile[to] = w[0];
-  w_tile[to + QUADS] = w[1];
-  w_tile[to + 2u * QUADS] = w[2];
-  w_tile[to + 3u * QUADS] = w[3];
-}
-
 // Four rows of four tokens, 8 apart.
 fn store16(row: u32, token: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
   store4(row, token, a);
@@ -60,6 +52,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let n_tokens = step.n_tokens - first_token; // of this tile, or more
   let r = local % 8u;
   let t = local / 8u;
+  let row = first_row + r * 4u;
+  let first = first_token + t;
   var s0 = vec4<f32>(); var s1 = vec4<f32>(); var s2 = vec4<f32>(); var s3 = vec4<f32>();
 #ifdef WIDE
   var s4 = vec4<f32>(); var s5 = vec4<f32>(); var s6 = vec4<f32>(); var s7 = vec4<f32>();
@@ -71,20 +65,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let own = local % DEPTH;
   let other = local / DEPTH;
   let token = first_token + other;
+  let to = own * 4u * QUADS + other;
+  let n_columns = params.k / 4u;
   var w = four_rows(first_row, other, own);
   var x0 = load_x(token, own);
   var x1 = load_x(token + 16u, own);
 #ifdef WIDE
-  var x2 = load_x(token + 32u, own);
-  var x3 = load_x(token + 48u, own);
+  var x2 = load_x(token + 32u, own); var x3 = load_x(token + 48u, own);
 #endif
-  for (var column = 0u; column < params.k / 4u; column += DEPTH) {
-    if (other < QUADS) { put(own * 4u * QUADS + other, w); }
+  for (var column = 0u; column < n_columns; column += DEPTH) {
+    if (other < QUADS) {
+      w_tile[to] = w[0];
+      w_tile[to + QUADS] = w[1];
+      w_tile[to + 2u * QUADS] = w[2];
+      w_tile[to + 3u * QUADS] = w[3];
+    }
     x_tile[local] = x0;
     x_tile[local + 64u] = x1;
 #ifdef WIDE
-    x_tile[local + 128u] = x2;
-    x_tile[local + 192u] = x3;
+    x_tile[local + 128u] = x2; x_tile[local + 192u] = x3;
 #endif
     workgroupBarrier();
     let next = column + DEPTH + own;
@@ -92,8 +91,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     x0 = load_x(token, next);
     x1 = load_x(token + 16u, next);
 #ifdef WIDE
-    x2 = load_x(token + 32u, next);
-    x3 = load_x(token + 48u, next);
+    x2 = load_x(token + 32u, next); x3 = load_x(token + 48u, next);
 #endif
     for (var c = 0u; c < DEPTH; c += 1u) {
       let at = t * DEPTH + c;
@@ -105,12 +103,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
       // The same for the whole workgroup: a short tile costs only about the tokens that it has.
       if (n_tokens > 8u) {
-        s1 = add(s1, q, x_tile[at + 8u * DEPTH]);
-        s2 = add(s2, q, x_tile[at + 16u * DEPTH]);
+        s1 = add(s1, q, x_tile[at + 8u * DEPTH]); s2 = add(s2, q, x_tile[at + 16u * DEPTH]);
         s3 = add(s3, q, x_tile[at + 24u * DEPTH]);
 #ifdef WIDE
-        u1 = add(u1, v, x_tile[at + 8u * DEPTH]);
-        u2 = add(u2, v, x_tile[at + 16u * DEPTH]);
+        u1 = add(u1, v, x_tile[at + 8u * DEPTH]); u2 = add(u2, v, x_tile[at + 16u * DEPTH]);
         u3 = add(u3, v, x_tile[at + 24u * DEPTH]);
       }
       if (n_tokens > 32u) {
@@ -123,8 +119,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
   }
-  let row = first_row + r * 4u;
-  let first = first_token + t;
   store16(row, first, s0, s1, s2, s3);
 #ifdef WIDE
   store16(row, first + 32u, s4, s5, s6, s7);
