@@ -192,7 +192,7 @@ mod tests {
         }
         // Longer than the run, or than a step: by name.
         let refused = Journal::open(&output, &run, 2, BYTES).err().unwrap().to_string();
-        assert!(refused.contains("out.csv.journal: length: expected at most 7340"), "{refused}");
+        assert!(refused.contains("out.csv.journal: length: expected at most 6291468 bytes"), "{refused}");
         let refused = Journal::open(&output, &run, 40 * BYTES, 9).unwrap().next_line().unwrap_err().to_string();
         assert!(refused.contains("out.csv.journal: line 2: expected at most 9 bytes"), "{refused}");
         let refused = Journal::open(&output, &json!({ "run": 2 }), 40, BYTES).err().unwrap().to_string();
