@@ -1,6 +1,6 @@
 //! The one error of the library. Each variant names what, where, expected and got; the first line says it all.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// What can go wrong. `Display` is one line for a person; [`Error::code`] is a stable word for programs.
 #[derive(Debug, thiserror::Error)]
@@ -128,26 +128,53 @@ pub enum Error {
     Aborted,
 }
 
-/// What a file says, as part of a sentence of one line: control characters escaped, and no more of it than a person reads. Names and values
-/// may be megabytes, and a terminal obeys some of them.
-fn quoted(said: String) -> String {
-    const SHOWN: usize = 400;
-    let is_plain = said.len() <= SHOWN && !said.chars().any(char::is_control);
-    if is_plain {
-        return said;
-    }
-    let mut shown = String::new();
-    for character in said.chars() {
-        if shown.len() >= SHOWN {
-            shown.push('…');
-            break;
+/// Bytes of what a file says that a sentence repeats, or a few more.
+const SHOWN: usize = 400;
+
+/// Takes what a file says, as part of a sentence of one line: control characters escaped, and no more of it than a person reads. Names and
+/// values may be megabytes, and a terminal obeys some of them. It ends whatever writes into it, so that nothing longer is ever made.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// White space becomes one blank, none at the ends.
+    is_joined: bool,
+    blank: bool,
+}
+
+impl Write for Shown {
+    fn write_str(&mut self, said: &str) -> fmt::Result {
+        for character in said.chars() {
+            if self.is_joined && character.is_whitespace() {
+                self.blank = !self.text.is_empty();
+                continue;
+            }
+            if self.text.len() >= SHOWN {
+                self.text.push('…');
+                return Err(fmt::Error);
+            }
+            if std::mem::take(&mut self.blank) {
+                self.text.push(' ');
+            }
+            match character.is_control() {
+                true => self.text.extend(character.escape_default()),
+                false => self.text.push(character),
+            }
         }
-        match character.is_control() {
-            true => shown.extend(character.escape_default()),
-            false => shown.push(character),
-        }
+        Ok(())
     }
-    shown
+}
+
+impl Shown {
+    fn of(mut self, said: impl fmt::Display) -> String {
+        // An error says that there is more than is shown.
+        let _ = write!(self, "{said}");
+        self.text
+    }
+}
+
+/// As much of it as a sentence repeats.
+pub(crate) fn shown(said: impl fmt::Display) -> String {
+    Shown::default().of(said)
 }
 
 fn size(bytes: u64) -> String {
@@ -156,11 +183,11 @@ fn size(bytes: u64) -> String {
 
 /// As many as a person reads.
 fn first_of(problems: &[String]) -> String {
-    const SHOWN: usize = 20;
-    let shown = problems[..problems.len().min(SHOWN)].iter().cloned().map(quoted).collect::<Vec<_>>().join("; ");
-    match problems.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown}; and {more} more"),
+    const MOST: usize = 20;
+    let first = problems[..problems.len().min(MOST)].iter().map(shown).collect::<Vec<_>>().join("; ");
+    match problems.len().saturating_sub(MOST) {
+        0 => first,
+        more => format!("{first}; and {more} more"),
     }
 }
 
@@ -190,19 +217,19 @@ impl Error {
 
     /// [`Error::Gpu`] with everything turned to text.
     pub fn gpu(place: impl fmt::Display, message: impl fmt::Display) -> Self {
-        let [place, message] = [place.to_string(), message.to_string()].map(quoted);
+        let [place, message] = [shown(place), shown(message)];
         Self::Gpu { place, message }
     }
 
     /// [`Error::NotFinite`] with everything turned to text.
     pub fn not_finite(place: impl fmt::Display, got: impl fmt::Display) -> Self {
-        let [place, got] = [place.to_string(), got.to_string()].map(quoted);
+        let [place, got] = [shown(place), shown(got)];
         Self::NotFinite { place, got }
     }
 
     /// [`Error::Tokenizer`] of one line.
     pub fn tokenizer(reason: impl fmt::Display) -> Self {
-        Self::Tokenizer(quoted(reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))
+        Self::Tokenizer(Shown { is_joined: true, ..Shown::default() }.of(reason))
     }
 
     /// [`Error::Format`] with everything turned to text.
@@ -212,14 +239,13 @@ impl Error {
         expected: impl fmt::Display,
         got: impl fmt::Display,
     ) -> Self {
-        let [file, place, expected, got] =
-            [file.to_string(), place.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        let [file, place, expected, got] = [shown(file), shown(place), shown(expected), shown(got)];
         Self::Format { file, place, expected, got }
     }
 
     /// [`Error::Argument`] with everything turned to text.
     pub fn argument(option: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
-        let [option, expected, got] = [option.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        let [option, expected, got] = [shown(option), shown(expected), shown(got)];
         Self::Argument { option, expected, got }
     }
 
@@ -234,7 +260,7 @@ impl Error {
 
     /// [`Error::Config`] with everything turned to text.
     pub fn config(key: impl fmt::Display, expected: impl fmt::Display, got: impl fmt::Display) -> Self {
-        let [key, expected, got] = [key.to_string(), expected.to_string(), got.to_string()].map(quoted);
+        let [key, expected, got] = [shown(key), shown(expected), shown(got)];
         Self::Config { key, expected, got }
     }
 }
@@ -248,6 +274,10 @@ mod tests {
         let error = Error::format("x.gguf", "tensor a\n\u{1b}[2Jb", "F32", "é".repeat(1 << 20)).to_string();
         assert!(error.starts_with("x.gguf: tensor a\\n\\u{1b}[2Jb: expected F32, got éé") && error.ends_with('…'), "{error}");
         assert!(error.len() < 500 && !error.chars().any(char::is_control));
+        let error = Error::tokenizer("  a \n b\u{7f}  ").to_string();
+        assert_eq!(error, "tokenizer: a b\\u{7f}");
+        let error = Error::tokenizer("a ".repeat(1 << 20)).to_string();
+        assert!(error.starts_with("tokenizer: a a a") && error.ends_with('…') && error.len() < 450, "{error}");
         let problems = vec!["a\nb is missing".to_owned(), "c".repeat(1 << 20)];
         let error = Error::Tensors { file: "x".into(), problems }.to_string();
         assert!(error.contains("a\\nb is missing") && error.len() < 1000, "{error}");

@@ -14,9 +14,6 @@ pub const MAX_TEXT: u64 = 16 << 20;
 pub const MAX_IDS: u64 = 64 << 20;
 /// Bytes of a file of gates: those of 100,000 tokens and 48 layers of 48 heads have 922 MB.
 pub const MAX_GATES: u64 = 1 << 30;
-/// Bytes of a run's journal, a line of about a hundred a step.
-pub const MAX_JOURNAL: u64 = 64 << 20;
-
 /// Bytes of what is kept about an adapter.
 pub const MAX_KEPT: u64 = 1 << 20;
 

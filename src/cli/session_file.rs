@@ -12,7 +12,7 @@ use std::path::Path;
 pub fn begin(model: &mut Model, path: &Path, prompt: &str, options: GenerateOptions) -> Result<Generation> {
     // Four times what the cache takes: a session of another model is told as that, and not as too long.
     let most = model.kv_bytes_pool().saturating_mul(4).saturating_add(64 << 20);
-    let mut ids = match input::optional(path, most)? {
+    let mut ids = match input::optional(path, most).map_err(longer)? {
         Some(bytes) => {
             let pending = pollster::block_on(model.restore(&bytes)).map_err(|error| in_file(error, path))?;
             [model.history(), &pending].concat()
@@ -32,6 +32,16 @@ pub fn keep(model: &mut Model, file: &NewFile<'_>, generation: &Generation) -> R
     let ids = [generation.prompt_ids(), generation.generated_ids()].concat();
     let bytes = pollster::block_on(model.save(&ids[model.pos()..]))?;
     file.write(|out, name| out.write_all(&bytes).map_err(|error| file_error(name, "write", &error)))
+}
+
+/// A file that is too long may be a session of this model with a larger context.
+fn longer(error: Error) -> Error {
+    match error {
+        Error::Format { file, place, expected, got } => {
+            Error::format(file, place, format_args!("{expected} (a larger -c may take it)"), got)
+        }
+        other => other,
+    }
 }
 
 fn in_file(error: Error, path: &Path) -> Error {

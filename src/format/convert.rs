@@ -6,6 +6,7 @@
 
 use super::gguf::{ALIGNMENT, ARCHITECTURE, Scalar};
 use super::gguf_write::{Info, Writer};
+use super::limits::MAX_TOKENIZER;
 use super::{Checkpoint, Tensor, TensorType, from_f32, keys, names, to_f32};
 use crate::{Error, Result};
 use std::{fmt, io::Write, str::FromStr};
@@ -183,6 +184,11 @@ fn metadata(checkpoint: &Checkpoint, quant: Quant) -> Result<Vec<(String, Scalar
         None => pairs.push(word(keys::SOURCE_CONFIG, &serde_json::Value::Object(config).to_string())),
     }
     if let Some(tokenizer) = &checkpoint.tokenizer {
+        // One made of other files may be longer than a reader takes.
+        if tokenizer.len() as u64 > MAX_TOKENIZER {
+            let expected = format_args!("at most {MAX_TOKENIZER} bytes as tokenizer.json");
+            return Err(Error::format(&checkpoint.tokenizer_file, "length", expected, tokenizer.len()));
+        }
         pairs.push(word(keys::TOKENIZER, tokenizer));
     }
     Ok(pairs)

@@ -171,19 +171,24 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
     let shown = |name: &str| dir.join(name).display().to_string();
     // A link to nowhere is there, and opening it says what is wrong: a tokenizer half downloaded must not pass for none.
-    let there = |name: &str| dir.join(name).symlink_metadata().is_ok();
+    let there = |name: &str| match dir.join(name).symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        // A directory that may not be read says so: what is in it is not missing.
+        Err(error) => Err(Error::Io { file: shown(name), action: "open", reason: error.to_string() }),
+    };
 
-    if !there("config.json") {
+    if !there("config.json")? {
         let reason = "no config.json in it: neither a Hugging Face directory nor a .gguf file".to_owned();
         return Err(Error::Io { file: dir.display().to_string(), action: "open", reason });
     }
     let config = read_text(&mut FileSource::open(&dir.join("config.json"))?, MAX_CONFIG).await?;
-    let (tokenizer_file, tokenizer) = if there("tokenizer.json") {
+    let (tokenizer_file, tokenizer) = if there("tokenizer.json")? {
         let text = read_text(&mut FileSource::open(&dir.join("tokenizer.json"))?, MAX_TOKENIZER).await?;
         (shown("tokenizer.json"), Some(text))
-    } else if there("vocab.json") || there("merges.txt") {
+    } else if there("vocab.json")? || there("merges.txt")? {
         let named = async |name: &str| Ok::<_, Error>(Text { file: shown(name), text: text(name).await? });
-        let optional = async |name: &str| if there(name) { named(name).await.map(Some) } else { Ok(None) };
+        let optional = async |name: &str| if there(name)? { named(name).await.map(Some) } else { Ok(None) };
         let files = gpt2::Files {
             vocab: named("vocab.json").await?,
             merges: named("merges.txt").await?,
@@ -199,12 +204,12 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     const INDEX: &str = "model.safetensors.index.json";
     let mut files: Vec<Box<dyn Source>> = Vec::new();
     let mut index = None;
-    if there(WEIGHTS) {
+    if there(WEIGHTS)? {
         files.push(Box::new(FileSource::open(&dir.join(WEIGHTS))?));
-    } else if there(INDEX) {
+    } else if there(INDEX)? {
         let parsed = Index::parse(&shown(INDEX), &text(INDEX).await?)?;
         for shard in parsed.shards() {
-            if !there(shard) {
+            if !there(shard)? {
                 return Err(Error::format(shown(INDEX), "weight_map", format_args!("{shard} beside it"), "no such file"));
             }
             files.push(Box::new(FileSource::open(&dir.join(shard))?));
@@ -218,7 +223,7 @@ pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     let mut checkpoint =
         read(Parts { name, config_file: shown("config.json"), config, tokenizer, tokenizer_file, index, files }).await?;
     const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-    if there(TOKENIZER_CONFIG) && !checkpoint.config.contains_key(keys::JSON_ESCAPED_TEXT) {
+    if there(TOKENIZER_CONFIG)? && !checkpoint.config.contains_key(keys::JSON_ESCAPED_TEXT) {
         let tokenizer_config = keys::parse(&shown(TOKENIZER_CONFIG), "tokenizer_config", &text(TOKENIZER_CONFIG).await?)?;
         if tokenizer_config.get("tokenizer_class").is_some_and(|class| class == "JSONGPT2Tokenizer") {
             checkpoint.set_json_escaped_text();

@@ -5,6 +5,7 @@
 
 use crate::num::ternary;
 use crate::{Error, Result};
+use std::sync::Arc;
 
 /// The matrices, in the order in which they are used.
 pub const MATRICES: [&str; 5] = ["q_proj", "k_proj", "v_proj", "f_proj", "out_proj"];
@@ -65,12 +66,12 @@ pub enum Weights {
     },
 }
 
-/// A layer, checked: every matrix has its shape, every number is finite.
+/// A layer, checked: every matrix has its shape, every number is finite. A clone shares the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     pub(super) config: LayerConfig,
     /// In the order of [`MATRICES`].
-    pub(super) matrices: [Weights; 5],
+    pub(super) matrices: Arc<[Weights; 5]>,
     pub(super) f_bias: Vec<f32>,
 }
 
@@ -111,7 +112,7 @@ impl Layer {
         let f_bias = f_bias.map_or_else(|| vec![0.0; config.num_heads], <[f32]>::to_vec);
         check_values("f_proj.bias", &[config.num_heads], &f_bias)?;
         let matrices = given.map(|matrix| if config.bitnet { to_ternary(matrix, d) } else { Weights::Floats(matrix.to_vec()) });
-        Ok(Self { config, matrices, f_bias })
+        Ok(Self { config, matrices: Arc::new(matrices), f_bias })
     }
 
     /// Its configuration.

@@ -12,6 +12,7 @@ use super::{Tensor, TensorType, keys, to_f32};
 use crate::num::ternary;
 use crate::{Error, Result};
 use std::io::Write;
+use std::sync::Arc;
 
 /// `general.architecture` of a layer.
 pub const ARCHITECTURE: &str = "fox-layer";
@@ -90,7 +91,7 @@ pub async fn read(source: Box<dyn Source>) -> Result<Layer> {
             None => f_bias = floats(&file, &place, tensor.ty, &bytes)?,
         }
     }
-    Ok(Layer { config, matrices, f_bias })
+    Ok(Layer { config, matrices: Arc::new(matrices), f_bias })
 }
 
 fn width_key(matrix: usize) -> String {

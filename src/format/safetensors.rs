@@ -36,6 +36,7 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
     if n_entries > MAX_COUNT {
         return Err(fail("header", &format!("at most {MAX_COUNT} tensors"), &n_entries));
     }
+    check_texts(&name, &header)?;
     let metadata = Metadata::deserialize(&header).map_err(|e| culprit(&name, &header, &e))?;
     drop(header);
     let data = window.pos();
@@ -74,6 +75,27 @@ pub async fn read(source: Box<dyn Source>, file: usize) -> Result<(Box<dyn Sourc
         tensors.push(Tensor { origin: name.clone(), name, ty, shape: info.shape.clone(), file, offset, bytes });
     }
     Ok((window.into_source(), tensors))
+}
+
+/// Refuses long texts where none belong: the crate's errors would repeat them whole and escaped.
+fn check_texts(file: &str, header: &Value) -> Result<()> {
+    fn is_long(value: &Value) -> bool {
+        match value {
+            Value::String(text) => text.len() > MAX_ORIGIN,
+            Value::Array(values) => values.iter().any(is_long),
+            Value::Object(entries) => entries.values().any(is_long),
+            _ => false,
+        }
+    }
+    let mut entries = header.as_object().into_iter().flatten();
+    let long = entries.find(|(name, info)| if *name == "__metadata__" { info.is_string() } else { is_long(info) });
+    match long.map_or(header.as_str().map(|_| ("header", header)), |(name, info)| Some((name, info))) {
+        None => Ok(()),
+        Some((name, info)) => {
+            let expected = format_args!("dtype, shape and data_offsets, no text of more than {MAX_ORIGIN} bytes");
+            Err(Error::format(file, format_args!("tensor {name}"), expected, info))
+        }
+    }
 }
 
 /// The tensor that makes a header unreadable, or the header as a whole.

@@ -1,7 +1,8 @@
 //! A layer of the encoder family on a device: [T, d] → [T, d], without a cache. No tokens, no text, no sampler: a building block for
 //! networks that are not language models, bidirectional (encoder) or causal (decoder).
 //!
-//! A GPU that is lost is opened again, as a model's is ([`super::recover`]): for that the weights of a layer on a GPU stay on the host, too.
+//! A GPU that is lost is opened again, as a model's is ([`super::recover`]): for that the weights of a layer on a GPU stay on the host, too, shared with
+//! whoever has the [`Layer`].
 
 use super::device::{Device, DeviceChoice, Opened};
 use super::recover::{Recover, TRIES, lasting, opened_again};
@@ -42,7 +43,7 @@ pub struct ForgettingAttentionLayer {
 }
 
 impl ForgettingAttentionLayer {
-    /// Loads a layer onto a device. On a GPU a copy of its weights is kept.
+    /// Loads a layer onto a device. On a GPU its weights are kept, too, and shared with `layer`.
     ///
     /// # Errors
     /// [`Error::Argument`] for heads or a `max_tokens` that cannot be run, [`Error::OutOfMemory`], [`Error::NoGpu`] and what else the

@@ -145,11 +145,14 @@ fn check_merges(file: &str, vocab: &Vocab, merges: &Pairs, prefix: &str) -> Resu
     merges.wrong.as_ref().map_or(Ok(()), |(ix, got)| wrong(*ix, got))
 }
 
-/// Refuses tokens whose tree would have more than [`MAX_NODES`].
+/// Refuses a token that is listed twice, and tokens whose tree would have more than [`MAX_NODES`].
 fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<()> {
-    let mut tokens: Vec<&[u8]> = vocab.iter().map(|(token, _)| token.as_bytes()).collect();
+    let mut tokens: Vec<&str> = vocab.iter().map(|(token, _)| token.as_str()).collect();
     tokens.sort_unstable();
-    let shared = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    if let Some(pair) = tokens.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Error::format(file, "model.vocab", "each token once", format_args!("{:?} twice", pair[0])));
+    }
+    let shared = |a: &str, b: &str| a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let first = tokens.first().map_or(0, |token| token.len());
     let nodes = first + tokens.windows(2).map(|pair| pair[1].len() - shared(pair[0], pair[1])).sum::<usize>();
     if nodes > MAX_NODES {
@@ -200,7 +203,7 @@ impl<'de> Visitor<'de> for Parts<'_> {
     }
 }
 
-fn twice<E: serde::de::Error>(key: &str) -> E {
+pub fn twice<E: serde::de::Error>(key: &str) -> E {
     E::custom(format_args!("the key {:?} is listed twice", &key[..key.floor_char_boundary(80)]))
 }
 

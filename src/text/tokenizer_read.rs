@@ -4,11 +4,12 @@
 //! The text is passed over twice. First vocabulary and merges are counted: a file that is too short for what they would take is refused, as
 //! is one with more of anything than [`MAX_TOKENS`] and the others allow. Then they are read, into room for just so many.
 
-use super::tokenizer_model::{ModelParts, Parts};
+use super::tokenizer_model::{ModelParts, Parts, twice};
+use crate::error::shown;
 use crate::json::Strict;
 use crate::{Error, Result};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fmt;
@@ -20,8 +21,10 @@ pub const MAX_TOKENS: usize = 1 << 20;
 pub const MAX_MERGES: usize = 1 << 21;
 /// Bytes of all added tokens: the crate makes an automaton of them.
 pub const MAX_ADDED_BYTES: usize = 256 << 10;
+/// Bytes of any one text, which an error may repeat whole and escaped before it is cut: three times as many as the longest have.
+pub const MAX_STRING: usize = 1 << 20;
 /// Bytes that the values of the steps before and behind the model may take, and of its own options.
-const STEPS_BYTES: usize = 8 << 20;
+const STEPS_BYTES: usize = 2 << 20;
 /// Room in a file's budget ([`Counts::check`]) for everything but tables.
 const SPARE_BYTES: usize = 56 << 20;
 
@@ -101,7 +104,7 @@ impl<'de> DeserializeSeed<'de> for Counting<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
+        deserializer.deserialize_any(self)
     }
 }
 
@@ -118,15 +121,32 @@ impl<'de> Visitor<'de> for Counting<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let counts = self.counts;
         while let Some(key) = entries.next_key::<String>()? {
+            check_length(&key)?;
             match (self.place, key.as_str()) {
                 (Place::File, "model") => entries.next_value_seed(Counting { counts: &mut *counts, place: Place::Model })?,
                 (Place::File, "added_tokens") => entries.next_value_seed(Texts { tally: &mut counts.added, outer: true })?,
                 (Place::Model, "vocab") => entries.next_value_seed(Texts { tally: &mut counts.tokens, outer: true })?,
                 (Place::Model, "merges") => entries.next_value_seed(Texts { tally: &mut counts.merges, outer: true })?,
-                _ => drop(entries.next_value::<IgnoredAny>()?),
+                _ => entries.next_value_seed(Texts { tally: &mut Tally::default(), outer: false })?,
             }
         }
         Ok(())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<(), E> {
+        Err(not_a_string(&self))
+    }
+}
+
+/// The error of a string in the place of something else; serde's own would repeat it.
+pub fn not_a_string<E: serde::de::Error>(expected: &dyn Expected) -> E {
+    E::custom(format_args!("invalid type: string, expected {expected}"))
+}
+
+fn check_length<E: serde::de::Error>(text: &str) -> Result<(), E> {
+    match text.len() {
+        ..=MAX_STRING => Ok(()),
+        n => Err(E::custom(format_args!("expected texts of at most {MAX_STRING} bytes, got {n}"))),
     }
 }
 
@@ -159,7 +179,7 @@ impl<'de> Visitor<'de> for Texts<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
         if !self.outer {
-            while entries.next_key::<IgnoredAny>()?.is_some() {
+            while entries.next_key_seed(Texts { tally: &mut Tally::default(), outer: false })?.is_some() {
                 entries.next_value_seed(self.inner())?;
             }
             return Ok(());
@@ -178,7 +198,8 @@ impl<'de> Visitor<'de> for Texts<'_> {
         Ok(())
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        check_length(text)?;
         self.tally.bytes += text.len();
         Ok(())
     }
@@ -251,13 +272,13 @@ impl<'de> Visitor<'de> for Reading<'_> {
         let (mut file, mut seen) = (File::default(), Vec::new());
         while let Some(key) = entries.next_key::<String>()? {
             if seen.contains(&key) {
-                return Err(A::Error::custom(format_args!("the key {key:?} is listed twice")));
+                return Err(twice(&key));
             }
             match key.as_str() {
                 "version" => {
                     let version: String = entries.next_value()?;
                     if version != "1.0" {
-                        return Err(A::Error::custom(format_args!("expected version \"1.0\", got {version:?}")));
+                        return Err(A::Error::custom(shown(format_args!("expected version \"1.0\", got {version:?}"))));
                     }
                 }
                 "model" => file.model = Some(entries.next_value_seed(Parts { counts: self.counts, left: self.left })?),
@@ -266,7 +287,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
                     file.steps.insert(key.clone(), entries.next_value_seed(Strict(self.left))?);
                 }
                 "truncation" | "padding" | "post_processor" => drop(entries.next_value_seed(Strict(self.left))?),
-                _ => return Err(A::Error::custom(format_args!("a tokenizer has no key {key:?}"))),
+                _ => return Err(A::Error::custom(shown(format_args!("a tokenizer has no key {key:?}")))),
             }
             seen.push(key);
         }

@@ -157,6 +157,139 @@ fn tokenizers_that_are_all_entries_are_refused_or_take_no_more() {
     }
 }
 
+/// What is wrong is not repeated, nor escaped, before it is cut: of a text of 60 MB an error shows as much as of a short one.
+#[test]
+fn an_error_takes_no_more_for_what_it_is_about() {
+    let texts = [("blanks", "a ".repeat(30_000_000)), ("control characters", "\u{7f}".repeat(16_000_000))];
+    let places: [(&str, &str, &str); 21] = [
+        ("the file", "", ""),
+        ("version", r#"{"version":"#, "}"),
+        ("a key", "{", ":0}"),
+        ("model", r#"{"model":"#, "}"),
+        ("type", r#"{"model":{"type":"#, r#","vocab":{},"merges":[]}}"#),
+        ("a flag", r#"{"model":{"type":"BPE","byte_fallback":"#, r#","vocab":{},"merges":[]}}"#),
+        ("an option", r#"{"model":{"type":"BPE","x":"#, r#","vocab":{},"merges":[]}}"#),
+        ("a key of the model", r#"{"model":{"#, ":0}}"),
+        ("vocab", r#"{"model":{"vocab":"#, "}}"),
+        ("an id", r#"{"model":{"vocab":{"a":"#, "}}}"),
+        ("a token of no id", r#"{"model":{"vocab":{"#, r#":"a"}}}"#),
+        ("a score", r#"{"model":{"vocab":[["a","#, "]]}}"),
+        ("a scored token", r#"{"model":{"vocab":["#, "]}}"),
+        ("merges", r#"{"model":{"vocab":{},"merges":"#, "}}"),
+        ("a merge", r#"{"model":{"vocab":{},"merges":["#, "]}}"),
+        ("added tokens", r#"{"model":{"vocab":{},"merges":[]},"added_tokens":"#, "}"),
+        ("an added token", r#"{"model":{"vocab":{},"merges":[]},"added_tokens":["#, "]}"),
+        ("an added id", r#"{"model":{"vocab":{},"merges":[]},"added_tokens":[{"content":"a","id":"#, "}]}"),
+        ("a key of an added token", r#"{"model":{"vocab":{},"merges":[]},"added_tokens":[{"content":"a","#, ":0}]}"),
+        ("decoder", r#"{"model":{"vocab":{},"merges":[]},"decoder":"#, "}"),
+        ("a step's type", r#"{"model":{"vocab":{},"merges":[]},"normalizer":{"type":"#, "}}"),
+    ];
+    for (kind, text) in &texts {
+        for (place, before, behind) in places {
+            let file = format!(r#"{before}"{text}"{behind}"#);
+            let refused = held(&format!("{place}: {kind}"), file.len(), || Tokenizer::from_json("file", &file).map(drop));
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains("file: ") && said.len() < 1000, "{place}: {said}");
+        }
+        for (place, header) in [
+            ("dtype", format!(r#"{{"a":{{"dtype":"{text}","shape":[1],"data_offsets":[0,4]}}}}"#)),
+            ("data_offsets", format!(r#"{{"a":{{"dtype":"F32","shape":[1],"data_offsets":["{text}",4]}}}}"#)),
+            ("shape", format!(r#"{{"a":{{"dtype":"F32","shape":"{text}","data_offsets":[0,4]}}}}"#)),
+            ("a tensor", format!(r#"{{"a":"{text}"}}"#)),
+            ("__metadata__", format!(r#"{{"__metadata__":"{text}"}}"#)),
+            ("the header", format!(r#""{text}""#)),
+        ] {
+            let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 4]].concat();
+            let n = bytes.len();
+            let source: Box<dyn format::Source> = Box::new(BytesSource::new("file", bytes));
+            let refused = held(&format!("{place}: {kind}"), n, || block_on(format::safetensors::read(source, 0)).map(drop));
+            let said = refused.unwrap_err().to_string();
+            assert!(said.starts_with("file: ") && said.len() < 1500, "{place}: {said}");
+        }
+    }
+}
+
+/// The file with the most text that one may have: what is wrong in it is told by serde and by the crate.
+#[test]
+fn texts_of_a_megabyte_are_told_within_the_same_bounds() {
+    let text = "\u{7f}".repeat(1 << 20);
+    for (before, behind) in [
+        (r#"{"version":"#, "}"),
+        (r#"{"model":{"type":"BPE","byte_fallback":"#, r#","vocab":{},"merges":[]}}"#),
+        (r#"{"model":{"vocab":{"a":"#, "}}}"),
+        (r#"{"model":{"vocab":["#, "]}}"),
+        (r#"{"model":{"vocab":{},"merges":["#, "]}}"),
+        (r#"{"model":{"vocab":{},"merges":[]},"decoder":{"type":"#, "}}"),
+        (r#"{"model":{"vocab":{},"merges":[]},"normalizer":{"type":"BertNormalizer","clean_text":"#, "}}"),
+    ] {
+        let file = format!(r#"{before}"{text}"{behind}"#);
+        let refused = held(before, file.len(), || Tokenizer::from_json("file", &file).map(drop));
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("file: ") && said.len() < 1000, "{before}: {said}");
+    }
+}
+
+#[test]
+fn a_unigram_token_that_is_listed_twice_is_refused() {
+    let file = |last: &str| {
+        let vocab = json!([["<unk>", 0.0], ["b", -1.0], ["a", -2.0], [last, -3.0]]);
+        json!({ "version": "1.0", "model": { "type": "Unigram", "unk_id": 0, "vocab": vocab } }).to_string()
+    };
+    assert!(Tokenizer::from_json("file", &file("ab")).is_ok());
+    let refused = Tokenizer::from_json("file", &file("b")).map(drop).unwrap_err().to_string();
+    assert_eq!(refused, "file: model.vocab: expected each token once, got \"b\" twice");
+}
+
+/// One made of vocab.json and merges.txt may be longer than a reader of the new file would take.
+#[test]
+fn a_tokenizer_that_no_reader_takes_is_not_written() {
+    let mut checkpoint = crate::tiny::official(safetensors::Dtype::F32);
+    let mut write = |n: u64| {
+        checkpoint.tokenizer = Some("x".repeat(n as usize));
+        block_on(convert(&mut checkpoint, Quant::plain(TensorType::F32), &mut std::io::sink(), "out", &mut |_, _| ())).map(drop)
+    };
+    write(format::limits::MAX_TOKENIZER).unwrap();
+    let refused = write(format::limits::MAX_TOKENIZER + 1).unwrap_err().to_string();
+    assert!(refused.contains("length: expected at most 67108864 bytes") && refused.ends_with("got 67108865"), "{refused}");
+}
+
+#[test]
+fn a_clone_of_a_layer_has_no_weights_of_its_own() {
+    use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
+    let config = LayerConfig { hidden_size: 256, num_heads: 4, mode: Mode::Encoder, bitnet: false };
+    let square = vec![0.5; 256 * 256];
+    let weights = LayerFloats {
+        q_proj: &square,
+        k_proj: &square,
+        v_proj: &square,
+        f_proj: &square[..1024],
+        f_bias: None,
+        out_proj: &square,
+    };
+    let layer = Layer::new(config, &weights).unwrap();
+    let took = allocation_counter::measure(|| drop(layer.clone())).bytes_max;
+    assert!(took < 1000, "{took} bytes");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_cannot_be_read_is_not_told_as_empty() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder("closed");
+    model(&folder, 1, 64);
+    set_permissions(&folder, Permissions::from_mode(0o000)).unwrap();
+    let opened = block_on(format::open(&folder)).map(drop);
+    let is_open = std::fs::read_dir(&folder).is_ok();
+    set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+    if is_open {
+        println!("skipped: root reads every folder");
+        return;
+    }
+    let said = opened.unwrap_err().to_string();
+    assert!(said.contains("config.json: open failed: ") && said.to_lowercase().contains("permission denied"), "{said}");
+}
+
 /// Each byte of a token that no other shares is a node of the crate's tree, and there may be no more than is stated.
 #[test]
 fn the_tree_of_a_unigram_tokenizer_takes_what_is_stated() {

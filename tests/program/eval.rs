@@ -177,16 +177,30 @@ fn the_journal_of_another_run_is_refused_and_a_spoiled_line_is_named() {
     let loss = ["eval", "per-token-loss", "-m", &model, "-f", &text, "-c", "16", "--bins", "2", "-o", out.to_str().unwrap()];
     std::fs::write(&journal, "{\"command\":\"something else\"}\n").unwrap();
     assert_fails(1, &["out.csv.journal", "something else", "remove"], &loss);
-    // The journal that a run of ours would begin, as the error shows it.
-    let stderr = String::from_utf8(kitfox(&loss).stderr).unwrap();
-    let (start, end) = (stderr.find("this run, ").unwrap() + 10, stderr.find(" (remove").unwrap());
-    let header = &stderr[start..end];
+    // The journal that a run of ours writes stays under another name.
+    let kept = folder.join("kept");
+    std::fs::write(&journal, "").unwrap();
+    std::fs::hard_link(&journal, &kept).unwrap();
+    stdout_of(&loss);
+    std::fs::remove_file(&out).unwrap();
+    let whole = std::fs::read_to_string(&kept).unwrap();
+    let (header, steps) = whole.split_once('\n').unwrap();
+    let n_windows = steps.lines().count();
+    assert!(n_windows > 5 && steps.lines().all(|line| line.split(' ').count() == 4), "{whole}");
     for (line, spoiled) in [(2, "1.5 nonsense 2 3"), (3, "1 2 3")] {
         let before = "1 2 3 4\n".repeat(line - 2);
         std::fs::write(&journal, format!("{header}\n{before}{spoiled}\n")).unwrap();
         assert_fails(1, &["out.csv.journal", &format!("line {line}"), spoiled], &loss);
     }
     assert!(!out.exists());
+    // Longer than this run makes it, and a line longer than a step's.
+    std::fs::write(&journal, format!("{header}\n{}", "1 2 3 4\n".repeat(n_windows * 200))).unwrap();
+    assert_fails(1, &["out.csv.journal: length: expected at most"], &loss);
+    std::fs::write(&journal, format!("{header}\n1 2 3 {}\n", "4".repeat(2000))).unwrap();
+    assert_fails(1, &["out.csv.journal: line 2: expected at most 1312 bytes"], &loss);
+    // A journal with a line as long as one may be is gone on with.
+    std::fs::write(&journal, format!("{header}\n{}\n", vec!["1".repeat(150); 4].join(" "))).unwrap();
+    assert!(kitfox(&loss).status.success());
     // What is in the journal is not computed again, and a line that was cut off is.
     std::fs::write(&journal, format!("{header}\n8000 8000000 8 8\n1.5 2")).unwrap();
     stdout_of(&loss);

@@ -1,6 +1,6 @@
 //! A file of 100 GB, of which the disk holds nothing, in the place of every file that a verb reads whole, and a stdin without an end: each is
 //! refused by name with its limit, in a process that may have no more than 4 GB.
-#![cfg(unix)]
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::command::{folder, text};
@@ -26,6 +26,8 @@ impl Drop for Sparse {
 fn refused(arguments: &[&str], stdin: Stdio) -> String {
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -v 4000000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kitfox")]).args(arguments);
+    // A stack and an arena for each of many cores would be more than 4 GB of addresses.
+    limited.env("RAYON_NUM_THREADS", "2").env("MALLOC_ARENA_MAX", "2");
     let output = limited.stdin(stdin).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{arguments:?}: {:?} {said}", output.status);
@@ -69,7 +71,7 @@ fn no_verb_reads_a_file_without_an_end() {
     let (config, tokenizer) = (cut("config", "config.json"), cut("tokenizer", "tokenizer.json"));
     let index = no_index(&[("model.safetensors.index.json", &sparse.0)], "index");
     let (out, csv) = (path("out.safetensors"), path("loss.csv"));
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["perplexity", "-m", &model, "-f", &huge], "huge: length: expected at most 16777216 bytes, got 100000000000"),
         (
             &["eval", "per-token-loss", "-m", &model, "-f", &huge, "-o", &path("a.csv")],
@@ -77,16 +79,20 @@ fn no_verb_reads_a_file_without_an_end() {
         ),
         (
             &["eval", "per-token-loss", "-m", &model, "-f", &plain, "-o", &csv, "-c", "8", "--bins", "2"],
-            &format!("{journal}: length: expected at most"),
+            &format!("{journal}: line 1: expected at most 1048576 bytes"),
         ),
         (&["eval", "niah", "-m", &model, "-f", &huge, "-o", &path("b.csv")], "huge: length: expected at most 16777216 bytes"),
+        (
+            &["eval", "live-keys", "-m", &model, "-f", &huge, "-o", &path("e.csv")],
+            "huge: length: expected at most 16777216 bytes",
+        ),
         (&["inspect", "gates", "-m", &model, "-f", &huge, "-o", &path("c.csv")], "huge: length: expected at most 16777216 bytes"),
         (&["logits", "-m", &model, "--ids-file", &huge, "-o", &out], "huge: length: expected at most 67108864 bytes"),
         (
             &["bench", "--shape", "64,1,1", "--vocab", "64", "--gates", &huge, "-c", "8", "-n", "1"],
             "huge: length: expected at most 1073741824 bytes",
         ),
-        (&["generate", "-m", &model, "-p", "a", "--session", &huge], "huge: length: expected at most"),
+        (&["generate", "-m", &model, "-p", "a", "--session", &huge], "(a larger -c may take it), got 100000000000"),
         (&["generate", "-m", &huge, "-p", "a"], "huge: magic"),
         (&["inspect", "-m", &huge], "huge: magic"),
         (&["convert", &config.0, "-o", &path("d.gguf"), "--quant", "f32"], &config.1),
@@ -117,5 +123,25 @@ fn no_verb_reads_a_file_without_an_end() {
         };
         let line = refused(&[arguments, device].concat(), File::open("/dev/zero").unwrap().into());
         assert!(line.starts_with("error: ") && line.contains(says), "{arguments:?}: expected {says:?}, got {line:?}");
+    }
+}
+
+/// Without a tokenizer.json it is made of GPT-2's files.
+#[test]
+fn no_file_of_a_tokenizer_is_read_without_an_end() {
+    let folder = folder("limits", "tokenizer");
+    let sparse = Sparse(folder.join("huge"));
+    File::create(&sparse.0).unwrap().set_len(HUGE).unwrap();
+    let model = Tiny::new(None).write(&folder.join("model"));
+    let out = text(&folder.join("out.gguf"));
+    let files = [("vocab.json", "{\"a\":0}"), ("merges.txt", ""), ("tokenizer_config.json", "{}")];
+    for (file, _) in files {
+        let made = with(&model, &format!("of_{file}"), &[(file, &sparse.0)]);
+        for (other, text) in files.iter().filter(|(other, _)| *other != file) {
+            std::fs::write(Path::new(&made).join(other), text).unwrap();
+        }
+        let line = refused(&["convert", &made, "-o", &out, "--quant", "f32"], Stdio::null());
+        let says = format!("{file}: length: expected at most 16777216 bytes, got 100000000000");
+        assert!(line.starts_with("error: ") && line.contains(&says), "{line:?}");
     }
 }

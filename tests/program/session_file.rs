@@ -42,4 +42,10 @@ fn a_text_goes_on_from_its_file() {
     assert!(said.contains("talk.kfxs: checksum"), "{said}");
     assert_eq!(std::fs::read(&file).unwrap(), bytes);
     assert!(!generate(&model, &folder, "x", 1).status.success(), "a directory");
+
+    // One of a far larger context would be too long here, and the error says what may help.
+    let long = folder.join("long.kfxs");
+    std::fs::File::create(&long).unwrap().set_len(1 << 30).unwrap();
+    let said = String::from_utf8(generate(&model, &long, "x", 1).stderr).unwrap();
+    assert!(said.contains("long.kfxs: length: expected at most") && said.contains("(a larger -c may take it)"), "{said}");
 }

@@ -2,55 +2,109 @@
 //! step. A run that finds the journal of the same run goes on behind it; the journal of another run is an error, never a mixture.
 
 use super::write_file;
-use crate::cli::input;
 use crate::cli::output::file_error;
 use kitfox::session::Model;
 use kitfox::{Error, Result};
 use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// An open journal.
+/// Bytes that the first line of another run may have.
+const HEADER_BYTES: usize = 1 << 20;
+
+/// An open journal: first the lines of the steps that are done are read, one by one, then come those of new ones.
 pub struct Journal {
     path: PathBuf,
-    file: File,
+    file: BufReader<File>,
+    /// Bytes of a step's line at most, without its end.
+    line_bytes: usize,
+    /// Whole lines that were read, and their bytes.
+    n_lines: usize,
+    end: u64,
+    is_read: bool,
 }
 
 impl Journal {
-    /// Opens the journal of this run beside `output`, or begins it. Gives the lines of the steps that are done.
+    /// Opens the journal of this run of `n_steps` beside `output`, or begins it. The line of a step has `line_bytes` at most.
     ///
     /// # Errors
-    /// [`Error::Io`], and [`Error::Format`] when it is the journal of another run.
-    pub fn open(output: &Path, run: &Value) -> Result<(Self, Vec<String>)> {
+    /// [`Error::Io`], and [`Error::Format`] when it is the journal of another run, or longer than this run makes it.
+    pub fn open(output: &Path, run: &Value, n_steps: usize, line_bytes: usize) -> Result<Self> {
         let mut path = output.as_os_str().to_owned();
         path.push(".journal");
         let path = PathBuf::from(path);
         let header = run.to_string();
-        let bytes = input::optional(&path, input::MAX_JOURNAL)?.unwrap_or_default();
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        // A line without its end was cut off by what ended the run.
-        text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
-        let mut lines = text.lines();
-        if lines.next().is_some_and(|line| line != header) {
-            let what = difference(&header, text.lines().next().unwrap_or_default());
-            let expected = "the journal of this very run, to go on with (remove it to begin anew, or name another -o)";
-            return Err(Error::format(path.display(), "line 1", expected, what));
+        let failed = |error: &std::io::Error| file_error(&path, "open", error);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(|error| failed(&error))?;
+        let length = file.metadata().map_err(|error| failed(&error))?.len();
+        let mut journal = Self { path, file: BufReader::new(file), line_bytes, n_lines: 0, end: 0, is_read: false };
+        match journal.line(HEADER_BYTES.max(header.len()))? {
+            Some(line) if line != header => {
+                let expected = "the journal of this very run, to go on with (remove it to begin anew, or name another -o)";
+                return Err(Error::format(journal.path.display(), "line 1", expected, difference(&header, &line)));
+            }
+            Some(_) => {}
+            None => {
+                journal.end_reading()?;
+                journal.push(&header)?;
+                return Ok(journal);
+            }
         }
-        let done = lines.map(str::to_owned).collect();
-        if text.is_empty() {
-            text = header + "\n";
+        let most = (n_steps as u64).saturating_mul(line_bytes as u64 + 1).saturating_add(header.len() as u64 + 1);
+        if length > most {
+            let expected = format_args!("at most {most} bytes, as this run needs");
+            return Err(Error::format(journal.path.display(), "length", expected, length));
         }
-        // Through a file of its own: an end between truncating and writing would lose all.
-        write_file(&path, text.as_bytes())?;
-        let file = File::options().append(true).open(&path).map_err(|error| file_error(&path, "open", &error))?;
-        Ok((Self { path, file }, done))
+        Ok(journal)
     }
 
-    /// Adds a finished step.
+    /// The line of the next step that is done; none behind the last one.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and [`Error::Format`] for a line that is longer than a step's.
+    pub fn next_line(&mut self) -> Result<Option<String>> {
+        if self.is_read {
+            return Ok(None);
+        }
+        let line = self.line(self.line_bytes)?;
+        if line.is_none() {
+            self.end_reading()?;
+        }
+        Ok(line)
+    }
+
+    /// A whole line of at most so many bytes; one without its end was cut off by what ended the run.
+    fn line(&mut self, most: usize) -> Result<Option<String>> {
+        let mut bytes = Vec::new();
+        let read = (&mut self.file).take(most as u64 + 1).read_until(b'\n', &mut bytes);
+        read.map_err(|error| file_error(&self.path, "read", &error))?;
+        if bytes.last() == Some(&b'\n') {
+            self.end += bytes.len() as u64;
+            self.n_lines += 1;
+            bytes.pop();
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        if bytes.len() > most {
+            let place = format!("line {}", self.n_lines + 1);
+            return Err(Error::format(self.path.display(), place, format_args!("at most {most} bytes"), "more"));
+        }
+        Ok(None)
+    }
+
+    /// Cuts off what is no whole line; what is written goes there.
+    fn end_reading(&mut self) -> Result<()> {
+        self.is_read = true;
+        let cut = self.file.get_ref().set_len(self.end).and_then(|()| self.file.seek(SeekFrom::Start(self.end)));
+        cut.map(drop).map_err(|error| file_error(&self.path, "write", &error))
+    }
+
+    /// Adds a finished step, behind those that were read.
     pub fn push(&mut self, line: &str) -> Result<()> {
-        let written = self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data());
+        let file = self.file.get_mut();
+        let written = file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| file_error(&self.path, "write", &error))
     }
 
@@ -102,4 +156,47 @@ pub fn hash(ids: &[u32]) -> String {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = ids.iter().flat_map(|id| id.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, step);
     format!("{hash:016x}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn output(test: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("kitfox_journal_{test}_{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder.join("out.csv")
+    }
+
+    #[test]
+    fn what_a_run_writes_it_reads_again_however_long() {
+        const BYTES: usize = 3 << 20;
+        let (output, run) = (output("long"), json!({ "run": 1 }));
+        let line = |step: usize| format!("{step} {}", "x".repeat(BYTES - 10));
+        let mut journal = Journal::open(&output, &run, 40, BYTES).unwrap();
+        assert!(journal.next_line().unwrap().is_none());
+        (0..25).for_each(|step| journal.push(&line(step)).unwrap());
+        journal.file.get_mut().write_all(b"cut o").unwrap();
+        let path = journal.path.clone();
+        drop(journal);
+        assert!(fs::metadata(&path).unwrap().len() > 70 << 20);
+        for n_lines in [25, 26] {
+            let mut journal = Journal::open(&output, &run, 40, BYTES).unwrap();
+            for step in 0..n_lines {
+                assert!(journal.next_line().unwrap().unwrap() == line(step), "line {step} of {n_lines}");
+            }
+            assert!(journal.next_line().unwrap().is_none() && journal.next_line().unwrap().is_none());
+            journal.push(&line(n_lines)).unwrap();
+        }
+        // Longer than the run, or than a step: by name.
+        let refused = Journal::open(&output, &run, 2, BYTES).err().unwrap().to_string();
+        assert!(refused.contains("out.csv.journal: length: expected at most 6291468 bytes"), "{refused}");
+        let refused = Journal::open(&output, &run, 40 * BYTES, 9).unwrap().next_line().unwrap_err().to_string();
+        assert!(refused.contains("out.csv.journal: line 2: expected at most 9 bytes"), "{refused}");
+        let refused = Journal::open(&output, &json!({ "run": 2 }), 40, BYTES).err().unwrap().to_string();
+        assert!(refused.contains("line 1: expected the journal of this very run"), "{refused}");
+        fs::remove_dir_all(output.parent().unwrap()).unwrap();
+    }
 }

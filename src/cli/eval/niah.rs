@@ -28,6 +28,10 @@ const HAY: &str = "The grass is green. The sky is blue. The sun is yellow. Here 
 const QUESTION: &str = " What is the magic number? The magic number is";
 /// Enough for a space and five digits in any vocabulary.
 const ANSWER_TOKENS: usize = 16;
+/// Characters of an answer that a row shows: a token may be long.
+const ANSWER_CHARACTERS: usize = 1000;
+/// Bytes of a row at most: every character of the answer four, every number twenty.
+const ROW_BYTES: usize = 4 * ANSWER_CHARACTERS + 100;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -107,13 +111,13 @@ pub fn run(arguments: &Arguments) -> Done {
         "lengths": lengths, "depths": arguments.depths, "trials": arguments.trials, "seed": arguments.seed,
         "kv": format!("{kv:?}"), "hay": hash(&parts.hay),
     });
-    let (mut journal, done) = Journal::open(&arguments.output, &run_of("niah", &model, options))?;
+    let mut journal = Journal::open(&arguments.output, &run_of("niah", &model, options), trials.len(), ROW_BYTES)?;
     source::say_note(&model);
     let bar = tokens_bar("needle in a haystack", trials.iter().map(|trial| trial.length).sum());
     let (mut rows, mut found) = (Vec::new(), Vec::new());
     for (step, (trial, prompt)) in trials.iter().zip(&prompts).enumerate() {
-        let row = match done.get(step) {
-            Some(row) => row.clone(),
+        let row = match journal.next_line()? {
+            Some(row) => row,
             None => {
                 let row = trial.row(&answer(&mut model, prompt, &bar)?);
                 journal.push(&row)?;
@@ -179,7 +183,12 @@ impl Trial {
         let number = self.number.to_string();
         let found = answer.strip_prefix(&number).is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()));
         // A row is a line, and a quoted field keeps commas.
-        let shown = answer.split(char::is_control).collect::<Vec<_>>().join(" ").replace('"', "\"\"");
+        let shown = answer
+            .chars()
+            .take(ANSWER_CHARACTERS)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect::<String>()
+            .replace('"', "\"\"");
         format!("{}\"{shown}\",{}", self.start(), u8::from(found))
     }
 

@@ -103,7 +103,8 @@ pub fn run(arguments: &Arguments) -> Done {
         "context": context, "windows": windows.len(), "bins": bins.len(), "kv": format!("{kv:?}"),
         "texts": texts.iter().map(|ids| hash(ids)).collect::<Vec<_>>(),
     });
-    let (mut journal, done) = Journal::open(&arguments.output, &run_of("per-token-loss", &model, options))?;
+    let run = run_of("per-token-loss", &model, options);
+    let mut journal = Journal::open(&arguments.output, &run, windows.len(), line_bytes(bins.len()))?;
     source::say_note(&model);
     for (text, path) in arguments.file.iter().enumerate() {
         if !windows.iter().any(|(of, _)| *of == text) {
@@ -113,8 +114,8 @@ pub fn run(arguments: &Arguments) -> Done {
     let bar = tokens_bar("per-token loss", windows.len() * context);
     let mut sums = vec![Sums::default(); bins.len()];
     for (step, (text, window)) in windows.iter().enumerate() {
-        let line = match done.get(step) {
-            Some(line) => line.clone(),
+        let line = match journal.next_line()? {
+            Some(line) => line,
             None => {
                 let line = window_line(&losses(&mut model, &texts[*text][window.clone()], &bar)?, &bins);
                 journal.push(&line)?;
@@ -184,6 +185,11 @@ fn window_line(losses: &[f64], bins: &[Range<usize>]) -> String {
     bins.iter().map(of_bin).collect::<Vec<_>>().join(" ")
 }
 
+/// Bytes of a line at most: two numbers a bin, each with a blank behind it. A double has no more than 327 characters.
+fn line_bytes(n_bins: usize) -> usize {
+    n_bins * 2 * 328
+}
+
 fn parse_line(line: &str, n_bins: usize) -> Option<Vec<f64>> {
     let numbers: Vec<f64> = line.split(' ').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     (numbers.len() == 2 * n_bins && numbers.iter().all(|number| number.is_finite())).then_some(numbers)
@@ -212,5 +218,24 @@ fn chart(model: &Model, bins: &[Range<usize>], sums: &[Sums]) -> LineChart {
         points: bins.iter().zip(sums).map(point).collect(),
         mark: stated.map(|stated| (stated as f64, format!("stated context {stated}"))),
         reference: None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_never_longer_than_its_journal_takes() {
+        let longest = [f64::MAX, f64::MIN, f64::MIN_POSITIVE, -f64::MIN_POSITIVE, -f64::from_bits((1 << 52) - 1), 1.0 / 3.0];
+        for loss in longest {
+            assert!(format!("{loss} ").len() <= 328, "{loss}");
+        }
+        let losses = [1e-300, 1e150, 1e-150, 2.0 / 3.0, 11.0, 1e-160];
+        let line = window_line(&losses, &[0..1, 1..2, 2..3, 3..4, 4..5, 5..6]);
+        assert!(line.len() <= line_bytes(6), "{line}");
+        let numbers = parse_line(&line, 6).unwrap();
+        assert!(losses.iter().zip(numbers.chunks(2)).all(|(loss, pair)| pair == [*loss, loss * loss]));
     }
 }
