@@ -278,7 +278,7 @@ fn a_folder_that_cannot_be_read_is_not_told_as_empty() {
     use std::os::unix::fs::PermissionsExt;
     let folder = folder("closed");
     model(&folder, 1, 64);
-    set_permissions(&folder, Permissions::from_mode(0)).unwrap();
+    set_permissions(&folder, Permissions::from_mode(0o000)).unwrap();
     let opened = block_on(format::open(&folder)).map(drop);
     let is_open = std::fs::read_dir(&folder).is_ok();
     set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();

@@ -1,0 +1,41 @@
+// The pictures of the README: the page with a text on it and what the model sees of it, and the keys that stay alive as a book is read.
+//
+//     npm run build && npm run evidence pictures [BOOK]
+//
+// BOOK (default ../shared/model/books/the_time_machine.txt): a text, for the plot. They are written to page.png and live_keys.png beside this file.
+
+import { resolve } from 'node:path';
+import { main, root, run } from '../../tools/shared.mjs';
+import { chromium } from '../web/browsers.mjs';
+import { openDesk } from '../web/desk.mjs';
+import { startServer } from '../web/server.mjs';
+
+const OPENING = 'The old fox stopped at the edge of the wood, and listened. Somewhere behind the hedge';
+
+async function picturePage(file) {
+  const server = await startServer();
+  const browser = await chromium({ webgpu: false });
+  try {
+    const { page, desk } = await openDesk(browser, server.url);
+    await page.setViewport({ width: 1280, height: 760 });
+    await desk.set({ prompt: OPENING, seed: '7', maxTokens: '220', temperature: '0.8' });
+    await desk.press('go');
+    await page.keyboard.down('Control');
+    await page.keyboard.press('/');
+    await page.keyboard.up('Control');
+    await page.waitForSelector('#tokens span span');
+    await page.waitForFunction(() => document.getElementById('tokens').getAttribute('aria-busy') !== 'true');
+    await page.screenshot({ path: file });
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+}
+
+await main(async () => {
+  await picturePage(`${root}tests/evidence/page.png`);
+  await run('cargo', ['build', '--release']);
+  const book = resolve(process.argv[2] ?? `${root}../shared/model/books/the_time_machine.txt`);
+  const plot = ['-o', `${root}target/live_keys.csv`, '--plot', `${root}tests/evidence/live_keys.png`];
+  await run(`${root}target/release/kitfox`, ['eval', 'live-keys', '-f', book, '--device', 'cpu', ...plot]);
+});
