@@ -27,6 +27,17 @@ pub struct LayerOptions {
 pub const DEFAULT_MAX_TOKENS: usize = 1024;
 
 /// A layer on a device.
+///
+/// ```no_run
+/// use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
+/// use kitfox::session::{ForgettingAttentionLayer, LayerOptions};
+///
+/// async fn attend(weights: &LayerFloats<'_>, x: &[f32]) -> kitfox::Result<Vec<f32>> {
+///     let config = LayerConfig { hidden_size: 64, num_heads: 4, mode: Mode::Encoder, bitnet: false };
+///     let layer = Layer::new(config, weights)?; // kitfox::format::layer_gguf writes it to GGUF and reads it
+///     ForgettingAttentionLayer::load(&layer, LayerOptions::default()).await?.run(x).await
+/// }
+/// ```
 pub struct ForgettingAttentionLayer {
     config: LayerConfig,
     shape: LayerShape,

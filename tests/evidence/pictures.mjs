@@ -1,4 +1,4 @@
-// The pictures of the README: the page with a text on it and what the model sees of it, and the keys that stay alive as a book is read.
+// The pictures of the README: the page as it shows what the model sees of a text, and the keys that stay alive as a book is read.
 //
 //     npm run build && npm run evidence pictures [BOOK]
 //
