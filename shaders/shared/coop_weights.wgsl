@@ -16,6 +16,7 @@ fn nibbles(q: u32) -> vec4<f16> {
   return vec4<f16>(even.x, odd.x, even.y, odd.y) - 1032.0h;
 }
 
+// Written out, as below: not every compiler unrolls a loop over the parts of a vector.
 fn unpack(run: Run, to: u32) {
   let scale = f16(run.scale);
   w_tile[to] = nibbles(run.q.x) * scale;

@@ -3,14 +3,11 @@
 //!
 //! Decoding reads every weight once and small models wait for dispatches, not for memory: one dispatch where there would be four.
 
-use super::dot::{self, Matrix};
 use super::layout::{self, N_FLAGS, Part, SCALES, WeightType};
-use super::{exp, parallel};
-use fearless_simd::{Level, dispatch};
-
 use crate::graph::{Alternatives, Args, BindingDecl, BufferId, Elem, Grid, Kernel, Recorder};
 
 pub(super) mod cases;
+mod fast;
 
 pub(super) const BINDINGS: &[BindingDecl] = &[
     BindingDecl::read("data", Elem::U32x4),
@@ -24,17 +21,6 @@ pub(super) const BINDINGS: &[BindingDecl] = &[
 pub(super) const PARAMS: &[&str] = &["n_rows", "k", "out_offset", "eps", "n_gates", "gates_offset", "bias_offset"];
 pub(super) const FLAGS: &[&str] =
     &layout::flags::<{ N_FLAGS + 7 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW"]);
-/// [`FLAGS`] and the one of the alternative.
-pub(super) const SUB_FLAGS: &[&str] = &layout::flags::<{ N_FLAGS + 8 }>(&[
-    "NORM",
-    "GATES",
-    "BIAS",
-    "RESIDUAL",
-    "GLU",
-    "SIGMOID",
-    "LAST_ROW",
-    super::matvec_sub::SUBGROUPS,
-]);
 
 /// `data, scales: [n_rows, k]` and `x: [k]` (the last row of `[tokens, k]` with `LAST_ROW`) to n_rows words of `y`, or half of
 /// them with `GLU`.
@@ -46,7 +32,7 @@ pub static MATVEC: Kernel = Kernel {
     flags: FLAGS,
     consts: &["WG", "LANES"],
     twin,
-    fast: Some(fast),
+    fast: Some(fast::fast),
     alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers, probe: cases::probe }),
     cases: cases::cases,
     ..Kernel::PLAIN
@@ -200,54 +186,6 @@ pub(super) fn twin(args: &mut Args<'_>) {
         let (n_gates, offset) = (args.param("n_gates"), args.param("gates_offset"));
         for (i, gate) in bytemuck::cast_slice(gates).chunks_exact(k).take(n_gates).enumerate() {
             y[offset + i] = product(gate) as f32;
-        }
-    }
-}
-
-/// Rows that a core takes at a time.
-const ROWS_PER_TASK: usize = 64;
-
-fn fast(args: &mut Args<'_>) {
-    let ty = WeightType::of(|flag| args.has(flag));
-    let (n_rows, k, out_offset) = (args.param("n_rows"), args.param("k"), args.param("out_offset"));
-    let data = args.take("data");
-    let scales: &[u32] = if ty.has_scales() { args.take("scales") } else { &[] };
-    let matrix = Matrix { ty, k, data, scales };
-    let first = if args.has("LAST_ROW") { (args.step.n_tokens as usize - 1) * k } else { 0 };
-    let mut x = args.take_f32("x")[first..first + k].to_vec();
-    if args.has("NORM") {
-        let scale = 1.0 / (dot::dot(&x, &x) / k as f32 + args.param_f32("eps")).sqrt();
-        for (x, w) in x.iter_mut().zip(args.take_f32("norm_weight")) {
-            *x *= scale * *w;
-        }
-    }
-    let arranged = dot::arrange(ty, &x);
-    let mut rows = vec![0.0; n_rows];
-    parallel::for_chunks(&mut rows, ROWS_PER_TASK, |first, out| matrix.dot_rows(first, &arranged, out));
-    if let Some(bias) = args.take_if("BIAS", "bias") {
-        let bias: &[f32] = &bytemuck::cast_slice(bias)[args.param("bias_offset")..];
-        rows.iter_mut().zip(bias).for_each(|(row, bias)| *row += bias);
-    }
-    let gates = args.take_if("GATES", "gates");
-    let y = args.take_f32("y");
-    let out = &mut y[out_offset..];
-    if args.has("GLU") {
-        let (gate, value) = rows.split_at(n_rows / 2);
-        let silu = !args.has("SIGMOID");
-        dispatch!(Level::new(), _ => {
-            for ((y, gate), value) in out.iter_mut().zip(gate).zip(value) {
-                *y = exp::gate(silu, *gate) * value;
-            }
-        });
-    } else if args.has("RESIDUAL") {
-        out.iter_mut().zip(rows).for_each(|(y, row)| *y += row);
-    } else {
-        out[..n_rows].copy_from_slice(&rows);
-    }
-    if let Some(gates) = gates {
-        let out = &mut y[args.param("gates_offset")..][..args.param("n_gates")];
-        for (y, gate) in out.iter_mut().zip(bytemuck::cast_slice(gates).chunks_exact(k)) {
-            *y = dot::dot(gate, &x);
         }
     }
 }

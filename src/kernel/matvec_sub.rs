@@ -2,6 +2,7 @@
 //!
 //! Same bindings, params, twin and cases; only rows of whole blocks (k a multiple of 32) whose x fits in workgroup memory.
 
+use super::layout::{self, N_FLAGS};
 use super::matvec;
 use crate::graph::{Alternative, Alternatives, Dispatch, Features, Grid, Kernel, Need, Variant};
 
@@ -11,7 +12,7 @@ pub static MATVEC_SUB: Kernel = Kernel {
     wgsl: wgsl!("matvec_sub"),
     bindings: matvec::BINDINGS,
     params: matvec::PARAMS,
-    flags: matvec::SUB_FLAGS,
+    flags: FLAGS,
     consts: &["WG", "LANES", "ROWS", "K"],
     twin: matvec::twin,
     alternatives: Some(Alternatives {
@@ -24,6 +25,10 @@ pub static MATVEC_SUB: Kernel = Kernel {
 };
 
 pub(super) const SUBGROUPS: &str = "SUBGROUPS";
+
+/// Those of the kernel that it stands for, and its own.
+const FLAGS: &[&str] =
+    &layout::flags::<{ N_FLAGS + 8 }>(&["NORM", "GATES", "BIAS", "RESIDUAL", "GLU", "SIGMOID", "LAST_ROW", SUBGROUPS]);
 
 /// Weights that share a scale or are loaded together, in every type.
 const BLOCK: u32 = 32;

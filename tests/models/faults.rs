@@ -31,16 +31,19 @@ fn folder(test: &str) -> PathBuf {
     Tiny::new(Some(tokenizers::byte_level())).write(&folder)
 }
 
-fn load(folder: &Path) -> Result<Model> {
-    let options = LoadOptions {
+fn load_options() -> LoadOptions {
+    LoadOptions {
         device: DeviceChoice::Gpu,
         baseline: true,
         scores: true,
         context: Some(256),
         chunk: Some(16),
         ..LoadOptions::default()
-    };
-    block_on(async { Model::load(kitfox::format::open(folder).await?, options, &mut |_| Ok(())).await })
+    }
+}
+
+fn load(folder: &Path) -> Result<Model> {
+    block_on(async { Model::load(kitfox::format::open(folder).await?, load_options(), &mut |_| Ok(())).await })
 }
 
 fn options(seed: u64, max_tokens: usize) -> GenerateOptions {
@@ -447,15 +450,7 @@ fn a_file_that_cannot_be_read_when_the_device_is_lost_is_one_error_until_it_can(
     block_on(convert(&mut checkpoint, Quant::plain(TensorType::F32), &mut file, "model.gguf", &mut |_, _| ())).unwrap();
     let (half, trouble) = (file.len() as u64 / 2, Rc::new(Cell::new(Trouble::None)));
     let source = Troubled { file: BytesSource::new("model.gguf", file), trouble: trouble.clone() };
-    let options = LoadOptions {
-        device: DeviceChoice::Gpu,
-        baseline: true,
-        scores: true,
-        context: Some(256),
-        chunk: Some(16),
-        ..LoadOptions::default()
-    };
-    let load = async { Model::load(kitfox::format::read(Box::new(source)).await?, options, &mut |_| Ok(())).await };
+    let load = async { Model::load(kitfox::format::read(Box::new(source)).await?, load_options(), &mut |_| Ok(())).await };
     let mut model = block_on(load).unwrap();
     let want = block_on(life(&mut model)).unwrap();
     for of in [Trouble::Gone, Trouble::Breaks(half)] {

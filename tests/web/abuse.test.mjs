@@ -10,6 +10,7 @@ import { holdings, round } from './rounds.mjs';
 
 const SMALL = 'fox_pro_pruned';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

@@ -5,6 +5,7 @@ import { after, before, test } from 'node:test';
 import { chromium, openPage } from './browsers.mjs';
 import { serveDeep } from './deep.mjs';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

@@ -18,6 +18,7 @@ const TOKENS = 160;
 const MEASURED = 16;
 const RUNS = 3;
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

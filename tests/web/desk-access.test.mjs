@@ -12,6 +12,7 @@ const AXE = fileURLToPath(import.meta.resolve('axe-core/axe.min.js'));
 const DESKTOP = { width: 1280, height: 800 };
 const PHONE = { width: 390, height: 844 };
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 let axe;

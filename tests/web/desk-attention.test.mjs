@@ -12,6 +12,7 @@ import { openDesk } from './desk.mjs';
 const NAME = 'fox_pro_pruned';
 const TEXT = 'The fox: café, "naïve", é.';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 /** By device: its gates and attention weights of the text. */

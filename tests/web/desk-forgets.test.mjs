@@ -12,6 +12,7 @@ import { startServer } from './server.mjs';
 
 const TEXT = 'The Time Traveller (for so it will be convenient to speak of him) was expounding a recondite matter to us.\n\nHis pale grey eyes shone, and';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 let gates;

@@ -9,6 +9,7 @@ import { openDesk } from './desk.mjs';
 const NAME = 'fox_pro_pruned';
 const PROMPT = 'The fox';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

@@ -14,6 +14,7 @@ const TOKENS = 100;
 /** Some pages that are quickly read: of long words. */
 const TEXT = `${'something everything understanding '.repeat(8)}\n\n`.repeat(20);
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

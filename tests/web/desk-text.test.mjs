@@ -10,6 +10,7 @@ const TEXT = 'A long story of mine.';
 /** The desk without a model. */
 const BARE = { query: '?device=none' };
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

@@ -15,6 +15,7 @@ import { model, root, startServer } from './server.mjs';
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 const N = 12;
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

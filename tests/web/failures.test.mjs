@@ -9,6 +9,7 @@ import { startServer } from './server.mjs';
 
 const SMALL = 'fox_pro_pruned';
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {

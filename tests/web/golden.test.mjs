@@ -20,6 +20,7 @@ const FEW_STEPS = 12;
 
 let cases;
 let models;
+// Of this file alone: files run side by side.
 let server;
 let browser;
 let page;

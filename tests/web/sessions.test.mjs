@@ -12,6 +12,7 @@ import { model, root, startServer } from './server.mjs';
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 
 let folder;
+// Of this file alone: files run side by side.
 let server;
 let browser;
 let page;

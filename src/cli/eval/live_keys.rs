@@ -29,6 +29,7 @@ pub struct Arguments {
     /// Tokens from one row of the table to the next
     #[arg(long, value_name = "N", default_value_t = 64)]
     every: usize,
+    // As in the other evaluations: a help line is a literal, and each says what its own table has.
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,

@@ -52,6 +52,7 @@ pub struct Arguments {
     /// The hay, UTF-8; default: five plain sentences. Repeated as needed
     #[arg(short, long, value_name = "TEXT")]
     file: Option<PathBuf>,
+    // As in the other evaluations: a help line is a literal, and each says what its own table has.
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,

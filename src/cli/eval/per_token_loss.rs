@@ -41,6 +41,7 @@ pub struct Arguments {
     /// Rows of the table: positions are averaged in so many equal steps; default: 64, or as many as there are positions
     #[arg(long, value_name = "B")]
     bins: Option<usize>,
+    // As in the other evaluations: a help line is a literal, and each says what its own table has.
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,
