@@ -101,7 +101,7 @@ test('ranges are those of the engine', async () => {
   };
   assert.equal(MOST_CHUNK, await constant('session/memory.rs', 'MAX_CHUNK'));
   assert.equal(MOST_IN_FLIGHT, await constant('session/draw.rs', 'MAX_IN_FLIGHT'));
-  assert.equal(MOST_BIASES, await constant('kernel/sample.rs', 'MAX_BIASES'));
+  assert.equal(MOST_BIASES, await constant('kernel/sample/options.rs', 'MAX_BIASES'));
 });
 
 test('what is no token id is refused by name', () => {
