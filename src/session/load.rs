@@ -151,7 +151,6 @@ impl Model {
             round_trip: Duration::ZERO,
             log: Log::default(),
             recoveries,
-            #[cfg(not(target_arch = "wasm32"))]
             watch: None,
             origin: None,
         };

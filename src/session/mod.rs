@@ -21,7 +21,6 @@ pub mod score;
 pub mod sequences;
 pub mod snapshot;
 pub mod trace;
-#[cfg(not(target_arch = "wasm32"))]
 mod watch;
 
 pub use crate::model::Gates;
@@ -36,5 +35,4 @@ pub use pages::{KvBytes, Pruning};
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;
-#[cfg(not(target_arch = "wasm32"))]
 pub use watch::Watch;

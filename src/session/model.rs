@@ -7,7 +7,6 @@ use super::load::weights::Origin;
 use super::pages::{Mark, Sightings};
 use super::recover::{By, Log};
 use super::sampler::SamplerOptions;
-#[cfg(not(target_arch = "wasm32"))]
 use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::graph::{GraphId, Program, Role, Step};
@@ -60,7 +59,6 @@ pub struct Model {
     /// How the tokens held were read.
     pub(super) log: Log,
     pub(super) recoveries: u64,
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) watch: Option<Box<Watch>>,
     /// What it can be loaded from again when its device is lost; none on the CPU.
     pub(super) origin: Option<Origin>,
@@ -290,7 +288,6 @@ impl Model {
 
     /// Runs a graph, watched if that is asked for.
     pub(super) async fn run(&mut self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
-        #[cfg(not(target_arch = "wasm32"))]
         if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
             let range = self.program.graph(graph).range(logits);
             return watch.run(gpu, &self.program, graph, range, step).await;
@@ -300,7 +297,6 @@ impl Model {
 
     /// Runs some dispatches of a graph, watched if that is asked for.
     pub(super) async fn run_range(&mut self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
-        #[cfg(not(target_arch = "wasm32"))]
         if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
             return watch.run(gpu, &self.program, graph, range, step).await;
         }
@@ -308,10 +304,7 @@ impl Model {
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        #[cfg(not(target_arch = "wasm32"))]
-        return self.watch.is_some();
-        #[cfg(target_arch = "wasm32")]
-        false
+        self.watch.is_some()
     }
 
     /// Refuses logits that are not finite: `[n, V]`, row by row, after the tokens from `first` on.
