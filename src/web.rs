@@ -316,10 +316,7 @@ impl Engine {
         self.end();
         let tokenizer = self.model.tokenizer("gates").map_err(|error| to_js(&error))?;
         let ids = match text {
-            Some(text) => {
-                let text = tokenizer.encode(&text).map_err(|error| to_js(&error))?;
-                self.model.bos().into_iter().chain(text).collect()
-            }
+            Some(text) => self.model.ids_of("gates", &text).map_err(|error| to_js(&error))?,
             None => ids.unwrap_or_default(),
         };
         let texts = token_texts(tokenizer, &ids).map_err(|error| to_js(&error))?;

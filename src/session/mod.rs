@@ -1,4 +1,5 @@
-//! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
+//! A model on a device: load, prefill, step, generate. `load.rs` joins `format`, `model` and the devices for a model, `layer.rs`
+//! for a single layer.
 //!
 //! It knows every room below it and no surface: it prints nothing, opens no file by its path, and never names wgpu or JavaScript.
 

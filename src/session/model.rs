@@ -3,6 +3,7 @@
 use super::chunk::Chunks;
 use super::device::Device;
 use super::draw::Draws;
+use super::generate::check_ids;
 use super::load::weights::Origin;
 use super::pages::{Mark, Sightings};
 use super::recover::{By, Log};
@@ -86,6 +87,14 @@ impl Model {
     /// [`Error::NoTokenizer`].
     pub fn tokenizer(&self, action: &'static str) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { file: self.file.clone(), action })
+    }
+
+    /// The begin token, if the model has one, and the ids of a text.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], which names `action`, and [`Error::Tokenizer`].
+    pub fn ids_of(&self, action: &'static str, text: &str) -> Result<Vec<u32>> {
+        Ok(self.bos().into_iter().chain(self.tokenizer(action)?.encode(text)?).collect())
     }
 
     /// The adapter's name, or `cpu`.
@@ -332,9 +341,7 @@ impl Model {
         if pos + n > self.positions {
             return Err(Error::ContextFull { needed: pos + n, available: self.positions });
         }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab) {
-            return Err(Error::argument("ids", format!("token ids below {} (the vocabulary)", self.config.vocab), id));
-        }
+        check_ids("ids", ids, self.config.vocab)?;
         self.end_draws();
         self.reserve(n)?;
         self.device.write(self.network.ids, pos, ids);

@@ -276,7 +276,7 @@ fn marks_outlive_the_turns_of_others() {
         let append = |all: &mut Sequences, model: &mut Model, number: u32, ids: &[u32]| {
             all.append(model, number, ids).unwrap();
             let mut steps = 0;
-            while { block_on(all.read(model, number)).map(|(done, total)| done < total).unwrap() } {
+            while block_on(all.read(model, number)).map(|(done, total)| done < total).unwrap() {
                 steps += 1;
             }
             steps
