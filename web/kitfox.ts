@@ -27,6 +27,7 @@ import {
   checkLoad,
   checkLogits,
   checkText,
+  checkTokenize,
   given,
   type GatesOptions,
   type GenerateOptions,
@@ -153,7 +154,7 @@ export class Kitfox {
   /** The token ids of a text; no begin token is put in front. */
   async tokenize(text: string, options: CallOptions = {}): Promise<Uint32Array> {
     check('tokenize', options, { signal: abortSignal });
-    checkValue('tokenize', 'text', text, (value) => (typeof value === 'string' ? undefined : 'a text'));
+    checkTokenize(text);
     return ask(this.#connection, { type: 'tokenize', text }, options.signal);
   }
 
