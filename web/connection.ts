@@ -1,6 +1,6 @@
 /** The page's end of the protocol: one worker, its calls by number, and what ends them all. */
 
-import { KitfoxError, aborted } from './errors.js';
+import { KitfoxError, aborted, fromWire } from './errors.js';
 import type { LoadOptions } from './options.js';
 import type { PlanMessage } from './plan.js';
 import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
@@ -65,7 +65,7 @@ export class Connection<I> {
               const { type, ...progress } = data;
               onProgress?.(progress);
             } else if (data.type === 'event') onEvent?.(data.event);
-            else if (data.type === 'failed' || data.type === 'crashed') reject(new KitfoxError(data.error.code, data.error.message));
+            else if (data.type === 'failed' || data.type === 'crashed') reject(fromWire(data.error));
             else if (data.type === 'ready') {
               this.#info = data.info;
               resolve();
@@ -112,8 +112,7 @@ export class Connection<I> {
       return await new Promise<T>((resolve, reject) => {
         const message = (said: CallMessage): void => {
           if (said.type === 'error') {
-            const { code, message } = said.error;
-            return reject(code === 'aborted' && signal?.aborted === true ? aborted(signal) : new KitfoxError(code, message));
+            return reject(said.error.code === 'aborted' && signal?.aborted === true ? aborted(signal) : fromWire(said.error));
           }
           try {
             const answer = take(said);
@@ -160,7 +159,7 @@ export class Connection<I> {
 
   #receive(message: ToPage<I>): void {
     if (message.type === 'event') this.#onEvent?.(message.event);
-    else if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
+    else if (message.type === 'crashed') this.#end(fromWire({ ...message.error, code: 'crashed' }));
     else if ('call' in message) {
       if ('info' in message) this.#info = message.info;
       const listener = this.#listeners.get(message.call);

@@ -43,7 +43,7 @@ export { attention, meanAttention, mostAttentionTokens, type Attention } from '.
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
 export { KitfoxError, type KitfoxErrorCode } from './errors.js';
 export { effectiveContext, forgetting, livePages, meanForgetting, type Gates } from './forgetting.js';
-export { Piece, type Generation } from './generation.js';
+export type { Generation, Piece } from './generation.js';
 export { ForgettingAttentionLayer, type LayerSource } from './layer.js';
 export type { CheckedKernel, Scores, SelfCheck, Stats } from './requests.js';
 export type { CallOptions, Mark, Session } from './session.js';
@@ -78,9 +78,9 @@ export class Kitfox {
    */
   static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
     const { message, workerUrl, listen } = asked('load', source, options);
-    // A browser that refuses keeps the files all the same, as long as it has room.
-    if (options.persist === true) await unlessAborted(options.signal, async () => globalThis.navigator?.storage?.persist?.().catch(() => false));
-    const connection = new Connection<Info>('model', startWorker(workerUrl));
+    // A browser that refuses keeps the files all the same, as long as it has room; one that asks its user first holds nothing up.
+    if (options.persist === true) void persist();
+    const connection = new Connection<Info>('model', startWorker('load', workerUrl));
     await connection.load(message, listen);
     return new Kitfox(connection);
   }
@@ -97,7 +97,7 @@ export class Kitfox {
   /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
   static async plan(source: LoadSource, options: LoadOptions = {}): Promise<Plan> {
     const { message, workerUrl, listen } = asked('plan', source, options);
-    const connection = new Connection<Plan>('plan', startWorker(workerUrl));
+    const connection = new Connection<Plan>('plan', startWorker('plan', workerUrl));
     await connection.load(message, listen);
     const plan = connection.info;
     connection.dispose();
@@ -117,7 +117,7 @@ export class Kitfox {
   static async evict(url: string | URL, options: CallOptions = {}): Promise<boolean> {
     checkValue('evict', 'url', url, location);
     check('evict', options, { signal: abortSignal });
-    const address = new URL(absolute('url', url));
+    const address = new URL(absolute('evict', 'url', url));
     address.hash = '';
     return evict(address.href, options.signal);
   }
@@ -197,13 +197,7 @@ export class Kitfox {
    * `meanForgetting`, `effectiveContext` and `livePages`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
    */
   async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
-    checkGates('gates', of, options);
-    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
-    const take = (message: CallMessage): Gates | undefined => {
-      if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
-      return message.type === 'gates' ? message.gates : undefined;
-    };
-    return this.#connection.ask({ type: 'gates', ...asked }, take, options.signal);
+    return this.#looked('gates', of, options, (message) => (message.type === 'gates' ? message.gates : undefined));
   }
 
   /**
@@ -212,13 +206,7 @@ export class Kitfox {
    * computed from them on the CPU. A call like `generate`.
    */
   async attention(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Attention> {
-    checkGates('attention', of, options);
-    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
-    const take = (message: CallMessage): Attention | undefined => {
-      if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
-      return message.type === 'attention' ? message.attention : undefined;
-    };
-    return this.#connection.ask({ type: 'attention', ...asked }, take, options.signal);
+    return this.#looked('attention', of, options, (message) => (message.type === 'attention' ? message.attention : undefined));
   }
 
   /**
@@ -239,13 +227,29 @@ export class Kitfox {
   dispose(): void {
     this.#connection.dispose();
   }
+
+  /** Asks how a text is seen; `found` takes the answer out of a message. */
+  async #looked<T>(
+    type: 'gates' | 'attention',
+    of: string | readonly number[] | Uint32Array,
+    options: GatesOptions,
+    found: (message: CallMessage) => T | undefined,
+  ): Promise<T> {
+    checkGates(type, of, options);
+    const asked = typeof of === 'string' ? { text: of } : { ids: Uint32Array.from(of) };
+    const take = (message: CallMessage): T | undefined => {
+      if (message.type === 'measured') options.onProgress?.({ done: message.done, total: message.total });
+      return found(message);
+    };
+    return this.#connection.ask({ type, ...asked }, take, options.signal);
+  }
 }
 
 /** What is asked of the worker, and what the page keeps to itself. */
 function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: LoadOptions) {
-  checkLoad(source, options);
+  checkLoad(source, options, type);
   const { onProgress, onEvent, signal, wasmUrl, workerUrl, manifest, persist, ...engine } = given(options);
-  const parts = sent(source, manifest, absolute);
+  const parts = sent(type, source, manifest, absolute);
   const offline = engine.cache === 'only';
   if (signal?.aborted === true) throw aborted(signal);
   const message = {
@@ -253,9 +257,14 @@ function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: 
     parts: offline ? parts.map(unasked) : parts,
     device: 'auto',
     cache: 'auto',
-    ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+    ...(wasmUrl === undefined ? {} : { wasmUrl: absolute(type, 'wasmUrl', wasmUrl) }),
     ...engine,
     ...(offline ? { revalidate: false } : {}),
   } as const;
   return { message, workerUrl, listen: options };
+}
+
+/** Asks the browser not to clear this origin's files by itself. */
+async function persist(): Promise<void> {
+  await globalThis.navigator?.storage?.persist?.().catch(() => false);
 }

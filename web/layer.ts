@@ -34,10 +34,10 @@ export class ForgettingAttentionLayer {
       type: 'load-layer',
       from: given,
       device,
-      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('load', 'wasmUrl', wasmUrl) }),
       ...(maxTokens === undefined ? {} : { maxTokens }),
     } as const;
-    const connection = new Connection<LayerInfo>('layer', startWorker(workerUrl));
+    const connection = new Connection<LayerInfo>('layer', startWorker('load', workerUrl));
     await connection.load(message, signal === undefined ? {} : { signal }, transfer);
     return new ForgettingAttentionLayer(connection);
   }
@@ -66,7 +66,7 @@ export class ForgettingAttentionLayer {
 
 /** Copies of just what was given, to be handed over: a message would copy the whole buffer behind a view, and share a shared one. */
 function copied(from: LayerSource): { given: LoadLayerMessage['from']; transfer: ArrayBuffer[] } {
-  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute('url', from) }, transfer: [] };
+  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute('load', 'url', from) }, transfer: [] };
   if (isBytes(from)) {
     const bytes = from instanceof Uint8Array ? from.slice() : new Uint8Array(from.slice(0));
     return { given: { bytes }, transfer: [bytes.buffer] };

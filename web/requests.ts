@@ -24,7 +24,7 @@ export type ValueRequest =
  * Those that make or change a session. An abort of them is over when the worker says so, by `aborted` (then nothing was done, or it was undone)
  * or by the answer (then it came too late): page and worker never hold two opinions of a session.
  */
-const CHANGING: ReadonlySet<string> = new Set(['open-session', 'append', 'mark', 'rewind', 'fork', 'restore'] satisfies ValueRequest['type'][]);
+const CHANGING: ReadonlySet<string> = new Set(['open-session', 'append', 'mark', 'unmark', 'rewind', 'fork', 'restore'] satisfies ValueRequest['type'][]);
 
 export function changesSessions({ type }: { type: string }): boolean {
   return CHANGING.has(type);

@@ -10,8 +10,9 @@ import { ask } from './requests.js';
 /** Options of a call that has no others. */
 export interface CallOptions {
   /**
-   * Ends the call with `aborted`: what was called stays usable, and a session is as before the call. An `append`, `rewind` or `restore` that is
-   * done before the abort reaches the worker gives what it gives without: whether it is part of the session is never in doubt.
+   * Ends the call with `aborted`: what was called stays usable, and a session is as before the call (after an aborted `restore` without its
+   * marks: the way back is as ever, and read anew). An `append`, `mark`, `unmark`, `rewind` or `restore` that is done before the abort reaches
+   * the worker gives what it gives without: whether it is part of the session is never in doubt.
    */
   signal?: AbortSignal;
 }
@@ -71,8 +72,8 @@ export class Session {
   }
 
   /**
-   * A place to come back to; going back is quick as long as no other session had its turn in between. Keys and values that are live here are
-   * kept for it, also when later tokens have forgotten them.
+   * A place to come back to. Going back is quick, also after other calls had their turn (then from a copy that was saved). Keys and values that
+   * are live here are kept for it, also when later tokens have forgotten them.
    */
   async mark(options: CallOptions = {}): Promise<Mark> {
     return this.#ask('mark', { type: 'mark', session: this.#number }, options);
