@@ -2,8 +2,7 @@
 
 import { KitfoxError, aborted, fromWire } from './errors.js';
 import type { LoadOptions } from './options.js';
-import type { PlanMessage } from './plan.js';
-import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
+import type { FirstMessage, Request, ToPage, ToWorker } from './protocol.js';
 import { changesSessions } from './requests.js';
 
 /** What the worker says of a call: all its messages after the load. */
@@ -15,12 +14,12 @@ export interface Listener {
   lost(error: KitfoxError): void;
 }
 
-type What = 'model' | 'layer' | 'plan';
+type What = 'model' | 'layer' | 'plan' | 'probe';
 
 /** The worker says that it has heard of the load; a script that says nothing for so long is none of ours. */
 const MUTE_MS = 120_000;
 
-/** A worker with one thing in it: a model, a layer or a plan, `I` is what is known of it. */
+/** A worker with one thing in it: a model, a layer, a plan or what was found there, `I` is what is known of it. */
 export class Connection<I> {
   readonly #what: What;
   readonly #worker: Worker;
@@ -43,7 +42,7 @@ export class Connection<I> {
 
   /** Loads it; on any failure the worker is ended. */
   async load(
-    message: LoadMessage | LoadLayerMessage | PlanMessage,
+    message: FirstMessage,
     { onProgress, onEvent, signal }: Pick<LoadOptions, 'onProgress' | 'onEvent' | 'signal'>,
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {

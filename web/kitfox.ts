@@ -15,10 +15,11 @@ import { checkBench, type BenchOptions, type BenchReport } from './bench.js';
 import { evict, list, type CachedFile } from './cache.js';
 import { callback, check, checkValue, location, signal as abortSignal } from './check.js';
 import { Connection, type CallMessage } from './connection.js';
-import { aborted, unlessAborted } from './errors.js';
+import { KitfoxError, aborted, unlessAborted } from './errors.js';
 import type { Gates } from './forgetting.js';
 import { Generation } from './generation.js';
 import { sent, unasked, type LoadSource } from './loading.js';
+import { inNode } from './node.js';
 import { compute } from './numbers.js';
 import {
   checkGates,
@@ -37,7 +38,7 @@ import {
 import { absolute, startWorker } from './place.js';
 import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
 import { Session, type CallOptions } from './session.js';
-import { probe, type Plan, type Probe } from './plan.js';
+import { nothing, probe, type Plan, type Probe } from './plan.js';
 
 export { attention, meanAttention, mostAttentionTokens, type Attention } from './attention.js';
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
@@ -91,7 +92,7 @@ export class Kitfox {
    */
   static async probe(options: CallOptions = {}): Promise<Probe> {
     check('probe', options, { signal: abortSignal });
-    return unlessAborted(options.signal, probe);
+    return inNode() ? probeThread(options) : unlessAborted(options.signal, probe);
   }
 
   /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
@@ -262,6 +263,21 @@ function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: 
     ...(offline ? { revalidate: false } : {}),
   } as const;
   return { message, workerUrl, listen: options };
+}
+
+/** What a thread of Node finds: WebGPU comes into it as the worker starts, and this thread would have to stay for it. */
+async function probeThread({ signal }: CallOptions): Promise<Probe> {
+  if (signal?.aborted === true) throw aborted(signal);
+  try {
+    const connection = new Connection<Probe>('probe', startWorker('probe', undefined));
+    await connection.load({ type: 'probe' }, signal === undefined ? {} : { signal });
+    const found = connection.info;
+    connection.dispose();
+    return found;
+  } catch (thrown) {
+    if (thrown instanceof KitfoxError && thrown.code === 'aborted') throw thrown;
+    return { ...nothing(), reason: thrown instanceof Error ? thrown.message : String(thrown) };
+  }
 }
 
 /** Asks the browser not to clear this origin's files by itself. */

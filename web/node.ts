@@ -36,6 +36,9 @@ export const tooOld = (): string | undefined => {
 
 export const builtin = <M>(id: string): M | undefined => node()?.getBuiltinModule?.(id) as M | undefined;
 
+/** What kept a thread from having the WebGPU of the npm package `webgpu`, where that is installed. */
+export const webgpu: { failure: string | undefined } = { failure: undefined };
+
 /** Whether workers are to be threads of Node. */
 export const inNode = (): boolean => typeof Worker === 'undefined' && node() !== undefined;
 

@@ -101,7 +101,7 @@ test('a program in Node writes the native ids, from a file and from a server', a
     }
     // No WebGPU there: asked for, it is an error of its own; not asked for, the CPU does.
     const refused = await exec(process.execPath, ['main.js', path.relative(folder, model), 'gpu'], { cwd: folder, env }).catch((error) => error);
-    assert.match(String(refused.stderr), /no-gpu|has no WebGPU/);
+    assert.match(String(refused.stderr), /Node has no WebGPU of its own, and the npm package webgpu is not installed/);
     const absent = await exec(process.execPath, ['main.js', 'absent.gguf', 'cpu'], { cwd: folder, env }).catch((error) => error);
     assert.match(String(absent.stderr), /absent\.gguf/);
   } finally {
@@ -125,10 +125,11 @@ test('a program in Node runs on the GPU through the package webgpu', { skip: !ex
       fox.dispose();
       return { logits: [...logits], gpu: info.gpu, device: info.device };
     };
-    console.log(JSON.stringify([await run('gpu'), await run('cpu')]));`;
+    console.log(JSON.stringify([await run('gpu'), await run('cpu'), await Kitfox.probe()]));`;
   await cp(path.join(root, 'node_modules/webgpu'), path.join(folder, 'node_modules/webgpu'), { recursive: true });
   const node = exec(process.execPath, ['--input-type=module', '-e', script], { cwd: folder, env: { ...env, VK_DRIVER_FILES: SWIFTSHADER } });
-  const [gpu, cpu] = JSON.parse((await node).stdout);
+  const [gpu, cpu, probe] = JSON.parse((await node).stdout);
+  assert.deepEqual([probe.webgpu, probe.software], [true, true], 'what is looked for is what a load finds');
   t.diagnostic(gpu.device);
   assert.deepEqual([gpu.gpu, cpu.gpu], [true, false]);
   const worst = Math.max(...gpu.logits.map((logit, ix) => Math.abs(logit - cpu.logits[ix])));
