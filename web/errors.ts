@@ -38,6 +38,7 @@ export class KitfoxError extends Error {
   /** What went wrong, as a word for programs. */
   readonly code: KitfoxErrorCode;
 
+  /** With a word and a sentence, and what it came of. */
   constructor(code: KitfoxErrorCode, message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.code = code;

@@ -76,6 +76,9 @@ export class Kitfox {
   /**
    * Loads a GGUF model: from a URL, a `File` or `Blob`, its bytes, or a list of its parts. A file of a server is kept on the user's
    * machine (`cache`) and then loads without the network. When a load fails or is aborted the next one goes on where it ended.
+   *
+   * @throws {KitfoxError} `argument`; `http`, `network`, `integrity`, `not-cached`, `io` of the file's way; `format`, `tensors`, `config`,
+   * `tokenizer` of the file; `no-gpu`, `out-of-memory`, `device-lost`, `gpu`, `not-finite` of the device; `worker`, `crashed`, `aborted`.
    */
   static async load(source: LoadSource, options: LoadOptions = {}): Promise<Kitfox> {
     const { message, workerUrl, listen } = asked('load', source, options);
@@ -89,13 +92,20 @@ export class Kitfox {
   /**
    * What this browser has for a model: WebGPU or why not, limits, features, storage. Whatever it has, this does not fail: only a wrong
    * option and an aborted signal reject.
+   *
+   * @throws {KitfoxError} `argument`, `aborted`.
    */
   static async probe(options: CallOptions = {}): Promise<Probe> {
     check('probe', options, { signal: abortSignal });
     return inNode() ? probeThread(options) : unlessAborted(options.signal, probe);
   }
 
-  /** What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched. */
+  /**
+   * What `load` with the same arguments would take, and whether it fits, by the file's header alone: only its first MBs are fetched.
+   *
+   * @throws {KitfoxError} `argument`; `http`, `network`, `integrity`, `not-cached`, `io` of the file's way; `format`, `tensors`, `config`,
+   * `tokenizer` of the file; `no-gpu`; `worker`, `crashed`, `aborted`.
+   */
   static async plan(source: LoadSource, options: LoadOptions = {}): Promise<Plan> {
     const { message, workerUrl, listen } = asked('plan', source, options);
     const connection = new Connection<Plan>('plan', startWorker('plan', workerUrl));
@@ -105,7 +115,11 @@ export class Kitfox {
     return plan;
   }
 
-  /** The model files that are kept on the user's machine for this origin. */
+  /**
+   * The model files that are kept on the user's machine for this origin.
+   *
+   * @throws {KitfoxError} `argument`, `aborted`.
+   */
   static async cached(options: CallOptions = {}): Promise<CachedFile[]> {
     check('cached', options, { signal: abortSignal });
     return unlessAborted(options.signal, list);
@@ -114,6 +128,8 @@ export class Kitfox {
   /**
    * Removes a file from there, after a transfer of it that is under way; false when there was none. The signal ends the wait for that
    * transfer: then the file stays.
+   *
+   * @throws {KitfoxError} `argument`, `aborted`; `io` where the browser does not let go of the file.
    */
   static async evict(url: string | URL, options: CallOptions = {}): Promise<boolean> {
     checkValue('evict', 'url', url, location);
@@ -134,6 +150,8 @@ export class Kitfox {
    * When the GPU's device is lost the answer goes on as if it had not been, after a pause in which the model is loaded onto the device
    * again; a `device-lost` error says that this could not be done now, and the next call tries again. Bad options throw here, not at the
    * first piece.
+   *
+   * @throws {KitfoxError} `argument`, at once. What the answer itself can end with, see `Generation.next`.
    */
   generate(prompt: string, options: GenerateOptions = {}): Generation {
     checkGenerate(prompt, options);
@@ -144,6 +162,9 @@ export class Kitfox {
    * The logits after each of these token ids, nothing put in front of them: [ids.length, info.vocab], row by row. For evaluation
    * and for comparison with other code; the model must have been loaded with `scores: true`, or `decode` be set. A call like
    * `generate`: it waits its turn, and a failure leaves the model usable.
+   *
+   * @throws {KitfoxError} `argument` (also for a model without `scores` where `decode` is not set), `context-full`; `device-lost`, `gpu`,
+   * `not-finite`, `out-of-memory` of the device; `aborted`, `disposed`, `crashed`.
    */
   async logits(ids: readonly number[] | Uint32Array, options: LogitsOptions = {}): Promise<Float32Array> {
     checkLogits(ids, options);
@@ -151,14 +172,22 @@ export class Kitfox {
     return compute(this.#connection, request, ids.length * this.info.vocab, options.signal);
   }
 
-  /** The token ids of a text; no begin token is put in front. */
+  /**
+   * The token ids of a text; no begin token is put in front.
+   *
+   * @throws {KitfoxError} `argument`; `no-tokenizer`, `tokenizer`; `aborted`, `disposed`, `crashed`.
+   */
   async tokenize(text: string, options: CallOptions = {}): Promise<Uint32Array> {
     check('tokenize', options, { signal: abortSignal });
     checkValue('tokenize', 'text', text, (value) => (typeof value === 'string' ? undefined : 'a text'));
     return ask(this.#connection, { type: 'tokenize', text }, options.signal);
   }
 
-  /** The text of token ids; special tokens have none. */
+  /**
+   * The text of token ids; special tokens have none.
+   *
+   * @throws {KitfoxError} `argument`; `no-tokenizer`, `tokenizer`; `aborted`, `disposed`, `crashed`.
+   */
   async detokenize(ids: readonly number[] | Uint32Array, options: CallOptions = {}): Promise<string> {
     check('detokenize', options, { signal: abortSignal });
     checkIds('detokenize', ids);
@@ -168,6 +197,9 @@ export class Kitfox {
   /**
    * How likely a text (or ids) is behind the model's begin token: ln of the probability of each token given those before it. (The begin
    * token itself has none: NaN.) Quick in a model loaded with `scores: true`; else token by token.
+   *
+   * @throws {KitfoxError} `argument`, `context-full`; for a text `no-tokenizer`, `tokenizer`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of
+   * the device; `aborted`, `disposed`, `crashed`.
    */
   async score(text: string | readonly number[] | Uint32Array, options: CallOptions = {}): Promise<Scores> {
     check('score', options, { signal: abortSignal });
@@ -175,19 +207,32 @@ export class Kitfox {
     return ask(this.#connection, { type: 'score', content: typeof text === 'string' ? text : Uint32Array.from(text) }, options.signal);
   }
 
-  /** A new session, empty: a sequence that lasts from call to call. */
+  /**
+   * A new session, empty: a sequence that lasts from call to call.
+   *
+   * @throws {KitfoxError} `argument`; `aborted`, `disposed`, `crashed`.
+   */
   async session(options: CallOptions = {}): Promise<Session> {
     check('session', options, { signal: abortSignal });
     return Session.open(this.#connection, options);
   }
 
-  /** Compares every kernel with its plain twin where the model runs, as `kitfox check` does: on a GPU, or the CPU's fast code. Takes a while. */
+  /**
+   * Compares every kernel with its plain twin where the model runs, as `kitfox check` does: on a GPU, or the CPU's fast code. Takes a while.
+   *
+   * @throws {KitfoxError} `argument`; `device-lost`, `gpu`, `out-of-memory` of the device; `aborted`, `disposed`, `crashed`. A kernel that fails is
+   * no error: `ok` says so.
+   */
   async selfCheck(options: CallOptions & { onProgress?: (progress: { done: number; total: number }) => void } = {}): Promise<SelfCheck> {
     check('selfCheck', options, { signal: abortSignal, onProgress: callback });
     return ask(this.#connection, { type: 'self-check' }, options.signal, options.onProgress);
   }
 
-  /** What was generated so far, and what is held. */
+  /**
+   * What was generated so far, and what is held.
+   *
+   * @throws {KitfoxError} `argument`; `device-lost`, `gpu` of the device; `aborted`, `disposed`, `crashed`.
+   */
   async stats(options: CallOptions = {}): Promise<Stats> {
     check('stats', options, { signal: abortSignal });
     return ask(this.#connection, { type: 'stats' }, options.signal);
@@ -196,6 +241,9 @@ export class Kitfox {
   /**
    * How much each head forgets at each token of a text (behind the model's begin token), or of token ids as they are: for `forgetting`,
    * `meanForgetting`, `effectiveContext` and `livePages`. A call like `generate`: it waits its turn, and a failure leaves the model usable.
+   *
+   * @throws {KitfoxError} `argument`, `context-full`; `no-tokenizer`, `tokenizer`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of the device;
+   * `aborted`, `disposed`, `crashed`.
    */
   async gates(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Gates> {
     return this.#looked('gates', of, options, (message) => (message.type === 'gates' ? message.gates : undefined));
@@ -205,6 +253,9 @@ export class Kitfox {
    * What each token of a text (behind the model's begin token), or of token ids as they are, pays to itself and those before it: for `attention`
    * and `meanAttention`. Of at most `mostAttentionTokens` tokens: else an `argument` error. On a GPU q and the keys are read back, and the weights
    * computed from them on the CPU. A call like `generate`.
+   *
+   * @throws {KitfoxError} `argument` (also for too many tokens), `context-full`; `no-tokenizer`, `tokenizer`; `device-lost`, `gpu`, `not-finite`,
+   * `out-of-memory` of the device; `aborted`, `disposed`, `crashed`.
    */
   async attention(of: string | readonly number[] | Uint32Array, options: GatesOptions = {}): Promise<Attention> {
     return this.#looked('attention', of, options, (message) => (message.type === 'attention' ? message.attention : undefined));
@@ -213,6 +264,9 @@ export class Kitfox {
   /**
    * Measures how fast the model reads and writes here, and how near that is to the GPU's own floor, as `kitfox bench` does. A call
    * like `generate`: it waits its turn, and a failure leaves the model usable. Prompt and tokens must fit in the context.
+   *
+   * @throws {KitfoxError} `argument`, `context-full`; for a text `no-tokenizer`, `tokenizer`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of
+   * the device; `aborted`, `disposed`, `crashed`.
    */
   async bench(options: BenchOptions = {}): Promise<BenchReport> {
     checkBench(options);
@@ -282,5 +336,9 @@ async function probeThread({ signal }: CallOptions): Promise<Probe> {
 
 /** Asks the browser not to clear this origin's files by itself. */
 async function persist(): Promise<void> {
-  await globalThis.navigator?.storage?.persist?.().catch(() => false);
+  try {
+    await globalThis.navigator?.storage?.persist?.();
+  } catch {
+    // They stay as long as there is room.
+  }
 }

@@ -24,7 +24,12 @@ export class ForgettingAttentionLayer {
     this.#connection = connection;
   }
 
-  /** Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when it fails or is aborted. */
+  /**
+   * Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when it fails or is aborted.
+   *
+   * @throws {KitfoxError} `argument`, also for matrices of other sizes than were said; of a URL `http`, `network`; `format`, `tensors`, `config`;
+   * `no-gpu`, `out-of-memory`, `device-lost`, `gpu` of the device; `worker`, `crashed`, `aborted`.
+   */
   static async load(from: LayerSource, options: LayerOptions = {}): Promise<ForgettingAttentionLayer> {
     checkLayer(from, options);
     const { wasmUrl, workerUrl, maxTokens, signal, device = 'auto' } = options;
@@ -51,6 +56,8 @@ export class ForgettingAttentionLayer {
    * Runs a sequence of T tokens, row by row, T from 1 to `info.maxTokens`, and gives as many rows. Calls wait their turn. A call
    * that fails or is aborted leaves the layer usable; after a `crashed` error it must be loaded again. A GPU's device that is lost is opened
    * again, twice at most in a call; after `device-lost` the next call tries again.
+   *
+   * @throws {KitfoxError} `argument`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of the device; `aborted`, `disposed`, `crashed`.
    */
   async run(x: Float32Array, options: RunOptions = {}): Promise<Float32Array> {
     checkRun(x, options);

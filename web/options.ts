@@ -112,6 +112,7 @@ export type FinishReason = 'length' | 'eos' | 'stop' | 'context' | 'aborted';
 
 /** What is known of an answer at its end. */
 export interface Summary {
+  /** Why it ended. */
   finish: FinishReason;
   /** The stop text that ended it. */
   stop?: string;
@@ -170,10 +171,13 @@ export interface Info {
   loadHeapBytes: number;
 }
 
-/** Largest `chunk`, `context` and `inFlight`, and most `logitBias`: the engine's (a test compares them with its source). */
+/** Largest `chunk`: the engine's (a test compares them with its source). */
 export const MOST_CHUNK = 4096;
+/** The same of `context`. */
 export const MOST_CONTEXT = 2 ** 18;
+/** The same of `inFlight`. */
 export const MOST_IN_FLIGHT = 16;
+/** The same of ids in `logitBias`. */
 export const MOST_BIASES = 512;
 
 const LOAD: Record<keyof LoadOptions, Check> = {

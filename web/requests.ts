@@ -40,11 +40,13 @@ export interface Scores {
 
 /** What the self-test found of one kernel. */
 export interface CheckedKernel {
+  /** Its name. */
   kernel: string;
   /** Cases that ran. */
   cases: number;
-  /** Worst deviations from the plain twin: normalised mean squared error, and largest absolute error. */
+  /** Worst deviation from the plain twin: normalised mean squared error. */
   nmse: number;
+  /** The same as the largest absolute error. */
   maxAbs: number;
   /** A sentence for each case that is out of its tolerance or did not run. */
   failures: string[];
@@ -54,13 +56,15 @@ export interface CheckedKernel {
 export interface SelfCheck {
   /** Whether no case failed. */
   ok: boolean;
+  /** What was found of each kernel that this device runs. */
   kernels: CheckedKernel[];
 }
 
 /** What `stats` gives. */
 export interface Stats {
-  /** Tokens generated since the load, and how many a second while answers were generated; 0 without any. */
+  /** Tokens generated since the load. */
   tokens: number;
+  /** How many a second while answers were generated; 0 without any. */
   tokensPerSecond: number;
   /** Bytes of keys and values that a next token of what the model holds could look at. */
   kvBytesLive: number;
@@ -68,8 +72,11 @@ export interface Stats {
   kvBytesFreed: number;
   /** Bytes of sessions that wait for their turn, in the wasm heap. */
   sessionBytes: number;
+  /** Bytes of weights, state and work space on the device. */
   deviceBytes: number;
+  /** Bytes of the wasm heap, which never shrinks. */
   heapBytes: number;
+  /** Dispatches that one generated token costs. */
   dispatchesPerToken: number;
 }
 
