@@ -107,6 +107,22 @@ test('ranges are those of the engine', async () => {
   assert.equal(MOST_BIASES, await constant('kernel/sample/options.rs', 'MAX_BIASES'));
 });
 
+test('every option of `kitfox generate` is one here, or the README says why not', async () => {
+  const read = (path) => readFile(new URL(path, import.meta.url), 'utf8');
+  const [generate, shared, readme] = await Promise.all(['../../src/cli/generate.rs', '../../src/cli/mod.rs', '../README.md'].map(read));
+  const its = /struct ModelArguments \{([^]*?)\n\}/.exec(shared)[1];
+  const fields = [...`${generate}${its}`.matchAll(/#\[arg\([^\]]*\blong\b[^]*?\)\]\n\s*(?:pub )?(\w+): /g)].map(([, name]) => name);
+  assert.ok(fields.length > 20 && fields.includes('check') && fields.includes('device'), fields.join());
+  const named = { temp: 'temperature', tokens: 'maxTokens', model: 'source', prompt: 'prompt' };
+  const camel = (name) => named[name] ?? name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
+  const [, lacks] = /\n## What the command line has([^]*?)\n## /.exec(readme);
+  const words = new Set([...readme.replace(lacks, '').matchAll(/`([^`\n]+)`/g)].flatMap(([, code]) => code.split(/\W+/)));
+  // A verb has the name of `--check`, too.
+  for (const name of fields) {
+    assert.ok((name !== 'check' && words.has(camel(name))) || lacks.includes(`--${name.replaceAll('_', '-')}`), `--${name}`);
+  }
+});
+
 test('what is no token id is refused by name', () => {
   for (const ids of [[], new Uint32Array(0), [-1], [1.5], [2 ** 32], ['1'], 'a', undefined, Int32Array.of(1)]) {
     refuses(() => checkLogits(ids, {}), /logits: ids: expected token ids \(whole numbers, at least one\)/);
