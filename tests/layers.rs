@@ -29,8 +29,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("wasm_bindgen", &["web.rs", "web/"]),
     ("wasm_bindgen_futures", &["web.rs", "web/"]),
     ("js_sys", &["web.rs", "web/"]),
-    ("web_sys", &["web.rs", "web/"]),
-    ("std::fs", &["main.rs", "cli/", "format/source.rs"]),
+    ("std::fs", &["cli/", "format/source.rs"]),
     ("unsafe", &["gpu/unchecked.rs"]),
 ];
 

@@ -1,4 +1,4 @@
-//! The layer of the encoder family (fox.md 3), over a whole sequence at once:
+//! The layer of the encoder family (docs/model.md, section 3), over a whole sequence at once:
 //!
 //! ```text
 //! q, k, v, z = x·Wqᵀ, x·Wkᵀ, x·Wvᵀ, x·Wfᵀ + b       Λ = Σ −log(sigmoid(z) + 1e-6)
