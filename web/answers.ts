@@ -5,6 +5,7 @@ import type { BenchReport } from './bench.js';
 import { KitfoxError } from './errors.js';
 import type { Gates } from './forgetting.js';
 import type { LayerInfo } from './layer-options.js';
+import { Marks } from './marks.js';
 import type { Info } from './options.js';
 import type { Call, EngineOptions } from './protocol.js';
 import type { Held, Talk } from './serve.js';
@@ -50,13 +51,14 @@ export interface LayerEngine {
 
 /** A model for the loop. */
 export function holdModel(engine: Engine, info: () => Info): Held {
+  const marks = new Marks();
   const answer = async (call: Call, talk: Talk): Promise<void> => {
     if (call.type === 'generate') await generate(engine, call, talk, info);
     else if (call.type === 'logits') await logits(engine, call, talk, info);
     else if (call.type === 'gates') await gates(engine, call, talk, info);
     else if (call.type === 'attention') await attention(engine, call, talk, info);
     else if (call.type === 'bench') await bench(engine, call, talk, info);
-    else await answerValue(engine, call, talk, info);
+    else await answerValue(engine, marks, call, talk, info);
   };
   return { info, answer };
 }

@@ -13,8 +13,11 @@ export interface Attention {
   tokens: string[];
   /** Of each token the index of the one that completes its last character: its own, or a later one where it has only a part of that. */
   completedBy: number[];
+  /** Of each token its id. */
   ids: number[];
+  /** Layers of the model. */
   layers: number;
+  /** Heads of a layer. */
   heads: number;
   /** Of each layer and head row behind row, i + 1 weights in row i: [layers, heads, n(n + 1)/2] of n tokens. A row's sum is 1. */
   weights: Float32Array;
@@ -32,7 +35,11 @@ export function mostAttentionTokens({ layers, heads }: { layers: number; heads: 
   return Math.max(Math.floor((Math.sqrt(8 * of + 1) - 1) / 2), 1);
 }
 
-/** Row `i` of a layer and head: what token i pays to each token j from 0 to i. */
+/**
+ * Row `i` of a layer and head: what token i pays to each token j from 0 to i.
+ *
+ * @throws {KitfoxError} `argument`: a layer or head outside of them, or `i` behind the last token.
+ */
 export function attention(of: Attention, layer: number, head: number, i: number): Float32Array {
   within('layer', layer, of.layers);
   within('head', head, of.heads);
@@ -41,7 +48,11 @@ export function attention(of: Attention, layer: number, head: number, i: number)
   return of.weights.subarray(start, start + i + 1);
 }
 
-/** Row `i` as a mean over the heads of a layer, or of all layers. */
+/**
+ * Row `i` as a mean over the heads of a layer, or of all layers.
+ *
+ * @throws {KitfoxError} `argument`: a layer outside of them, or `i` behind the last token.
+ */
 export function meanAttention(of: Attention, i: number, layer?: number): Float64Array {
   return meanRow(of, i, layer, attention);
 }

@@ -33,11 +33,12 @@ export interface BenchOptions {
 
 /**
  * What `bench` gives, under the names that `kitfox bench --json` has, so that one script reads both. Rates are medians of the timed
- * runs, spreads the slowest and quickest of them. What the floor takes is `null` where it is not measured (on the CPU).
+ * runs, spreads the slowest and quickest of them. What only a GPU has, its floor and its start, is `null` on the CPU or where it is not measured.
  */
 export interface BenchReport {
   /** Name of the device, as its driver gives it. */
   adapter: string;
+  /** What it runs on. */
   backend: 'webgpu' | 'cpu';
   /** Width, layers, heads, vocabulary. */
   shape: [number, number, number, number];
@@ -45,15 +46,26 @@ export interface BenchReport {
   quant: string;
   /** Tokens of the prompt. */
   context: number;
+  /** Tokens of it that were read at once, at most. */
+  chunk: number;
+  /** Tokens of the prompt, but for the last, that are read in a second. */
   prefill_tokens_per_s: number;
+  /** The same of the slowest and of the quickest run. */
   prefill_spread: [number, number];
+  /** Tokens that are written in a second. */
   decode_tokens_per_s: number;
+  /** The same of the slowest and of the quickest run. */
   decode_spread: [number, number];
   /** Milliseconds of a token. */
   decode_ms: number;
+  /** Tokens that were under way at once in the end. */
+  in_flight: number;
+  /** Dispatches that a token costs. */
   dispatches_per_token: number;
   /** Best rate of a copy, bytes read and written, in 10⁹ bytes a second. */
   copy_gb_s: number | null;
+  /** Bytes of that copy. */
+  copy_bytes: number | null;
   /** Microseconds of a dispatch that does next to nothing and depends on the one before. */
   dispatch_us: number | null;
   /** Milliseconds that a token takes at best: `bytes_per_token` at `copy_gb_s`, and the dispatches at `dispatch_us`. */
@@ -64,10 +76,16 @@ export interface BenchReport {
   bytes_per_token: number;
   /** Live keys as a part of all, after the prompt. */
   live_kv_fraction: number;
+  /** ln ε in force: keys that together weigh less are forgotten for good. `null`: none are. */
+  log_pruning_tolerance: number | null;
   /** Bytes of weights, state and work space on the device. */
   peak_device_bytes: number;
   /** Microseconds of the worker's thread a token, by the browser's clock: on a GPU beyond the GPU's own work. */
   cpu_us_per_token: number;
+  /** Milliseconds that the load spent on comparing kernels with their twins. */
+  startup_check_ms: number | null;
+  /** Milliseconds that it spent on timing kernels. */
+  startup_tune_ms: number | null;
 }
 
 const BENCH: Record<keyof BenchOptions, Check> = {

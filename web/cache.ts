@@ -160,6 +160,7 @@ export function parse(text: string): Journal | undefined {
 
 /** A model file that is kept. */
 export interface CachedFile {
+  /** Where it came from, without a fragment. */
   url: string;
   /** Bytes that are kept. */
   bytes: number;

@@ -1,9 +1,8 @@
 /** The page's end of the protocol: one worker, its calls by number, and what ends them all. */
 
-import { KitfoxError, aborted } from './errors.js';
+import { KitfoxError, aborted, fromWire } from './errors.js';
 import type { LoadOptions } from './options.js';
-import type { PlanMessage } from './plan.js';
-import type { LoadLayerMessage, LoadMessage, Request, ToPage, ToWorker } from './protocol.js';
+import type { FirstMessage, Request, ToPage, ToWorker } from './protocol.js';
 import { changesSessions } from './requests.js';
 
 /** What the worker says of a call: all its messages after the load. */
@@ -15,12 +14,12 @@ export interface Listener {
   lost(error: KitfoxError): void;
 }
 
-type What = 'model' | 'layer' | 'plan';
+type What = 'model' | 'layer' | 'plan' | 'probe';
 
 /** The worker says that it has heard of the load; a script that says nothing for so long is none of ours. */
 const MUTE_MS = 120_000;
 
-/** A worker with one thing in it: a model, a layer or a plan, `I` is what is known of it. */
+/** A worker with one thing in it: a model, a layer, a plan or what was found there, `I` is what is known of it. */
 export class Connection<I> {
   readonly #what: What;
   readonly #worker: Worker;
@@ -43,7 +42,7 @@ export class Connection<I> {
 
   /** Loads it; on any failure the worker is ended. */
   async load(
-    message: LoadMessage | LoadLayerMessage | PlanMessage,
+    message: FirstMessage,
     { onProgress, onEvent, signal }: Pick<LoadOptions, 'onProgress' | 'onEvent' | 'signal'>,
     transfer: ArrayBuffer[] = [],
   ): Promise<void> {
@@ -65,7 +64,7 @@ export class Connection<I> {
               const { type, ...progress } = data;
               onProgress?.(progress);
             } else if (data.type === 'event') onEvent?.(data.event);
-            else if (data.type === 'failed' || data.type === 'crashed') reject(new KitfoxError(data.error.code, data.error.message));
+            else if (data.type === 'failed' || data.type === 'crashed') reject(fromWire(data.error));
             else if (data.type === 'ready') {
               this.#info = data.info;
               resolve();
@@ -112,8 +111,7 @@ export class Connection<I> {
       return await new Promise<T>((resolve, reject) => {
         const message = (said: CallMessage): void => {
           if (said.type === 'error') {
-            const { code, message } = said.error;
-            return reject(code === 'aborted' && signal?.aborted === true ? aborted(signal) : new KitfoxError(code, message));
+            return reject(said.error.code === 'aborted' && signal?.aborted === true ? aborted(signal) : fromWire(said.error));
           }
           try {
             const answer = take(said);
@@ -160,7 +158,7 @@ export class Connection<I> {
 
   #receive(message: ToPage<I>): void {
     if (message.type === 'event') this.#onEvent?.(message.event);
-    else if (message.type === 'crashed') this.#end(new KitfoxError('crashed', message.error.message));
+    else if (message.type === 'crashed') this.#end(fromWire({ ...message.error, code: 'crashed' }));
     else if ('call' in message) {
       if ('info' in message) this.#info = message.info;
       const listener = this.#listeners.get(message.call);

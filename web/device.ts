@@ -3,7 +3,9 @@
  * software (SwiftShader, lavapipe): slower than the engine's own CPU code, so `auto` passes over it and says so.
  */
 
+import { unlessStalled } from './download.js';
 import { KitfoxError } from './errors.js';
+import { node, webgpu } from './node.js';
 import type { DeviceChoice } from './options.js';
 
 /** What is used here of `navigator.gpu`: TypeScript's DOM library does not have WebGPU in all versions. */
@@ -26,17 +28,25 @@ export async function chooseDevice(wanted: DeviceChoice, gpu: Gpu | undefined): 
   return { device: 'cpu', note: lack };
 }
 
+/** Why there is none. */
+function none(): string {
+  if (node() === undefined) return 'this browser has no WebGPU, or the page is not served from a secure (https) address';
+  if (webgpu.failure === undefined) return 'Node has no WebGPU of its own, and the npm package webgpu is not installed beside kitfox';
+  return `Node has no WebGPU of its own, and the npm package webgpu failed: ${webgpu.failure}`;
+}
+
 async function missing(wanted: DeviceChoice, gpu: Gpu | undefined): Promise<string | undefined> {
-  if (gpu === undefined) return 'this browser has no WebGPU, or the page is not served from a secure (https) address';
+  const here = node() === undefined ? 'this browser' : 'Node';
+  if (gpu === undefined) return none();
   let adapter;
   try {
-    adapter = await gpu.requestAdapter();
+    adapter = await unlessStalled(gpu.requestAdapter(), true);
   } catch (thrown) {
     // A browser ends its sentence; this one goes on in others.
     const sentence = (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.$/, '');
-    return `the browser refused a WebGPU adapter: ${sentence}`;
+    return `${here.replace('this', 'the')} refused a WebGPU adapter: ${sentence}`;
   }
-  if (adapter === null) return 'this browser has WebGPU but found no graphics adapter for it';
+  if (adapter === null) return `${here} has WebGPU but found no graphics adapter for it`;
   if (wanted === 'auto' && adapter.info?.isFallbackAdapter === true) {
     const name = [adapter.info.vendor, adapter.info.architecture].filter(Boolean).join(' ');
     return `the only WebGPU adapter is a software one${name === '' ? '' : ` (${name})`}, slower than the CPU device`;

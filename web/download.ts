@@ -64,6 +64,8 @@ const LONGEST_WAIT_MS = 60_000;
 export class Download {
   /** Length of the file, if the server told it truthfully. */
   length: number | undefined;
+  /** Bytes that it has on the wire, as the server told them: as many as the file, or fewer where it comes compressed. */
+  estimate: number | undefined;
   /** The version that is read. */
   version: Version;
 
@@ -252,6 +254,8 @@ export class Download {
       this.version = version;
     }
     this.#skip = this.#at - begins;
+    const coming = wireLength(response);
+    if (coming !== undefined) this.estimate = begins + coming;
     this.length ??= length;
   }
 
@@ -298,8 +302,12 @@ export function versionOf({ headers }: Response): Version {
  * hidden from other origins; there the length stays unknown, and a file cut short shows at its end.
  */
 export function fileLength(response: Response): number | undefined {
-  const told = response.headers.get('content-length');
-  if (told === null || response.headers.has('content-encoding') || response.type === 'cors') return undefined;
+  return response.headers.has('content-encoding') || response.type === 'cors' ? undefined : wireLength(response);
+}
+
+function wireLength({ headers }: Response): number | undefined {
+  const told = headers.get('content-length');
+  if (told === null) return undefined;
   const length = Number(told);
   return Number.isSafeInteger(length) && length >= 0 ? length : undefined;
 }
@@ -331,12 +339,20 @@ export async function answered(fetcher: typeof fetch, url: string, init: Request
   }
 }
 
-/** Rejects when nothing comes. */
-async function unlessStalled<T>(coming: Promise<T> | undefined): Promise<T> {
+/** Rejects when a body, of which others read the same, ends too early or stops coming; else it is never heard of. */
+export async function brokenOff(body: ReadableStream<Uint8Array> | null): Promise<never> {
+  const reader = body?.getReader();
+  while (reader !== undefined && !(await unlessStalled(reader.read())).done);
+  return new Promise(() => undefined);
+}
+
+/** Rejects when nothing comes for as long as a connection may be silent. What Node has nothing else to do for, `idle`, it does not stay for. */
+export async function unlessStalled<T>(coming: Promise<T> | undefined, idle = false): Promise<T> {
   if (coming === undefined) throw new Error('it was closed');
   let timer: ReturnType<typeof setTimeout> | undefined;
   const stalled = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`nothing came for ${STALLED_MS / 1000} s`)), STALLED_MS);
+    if (idle) (timer as { unref?(): void }).unref?.();
   });
   try {
     return await Promise.race([coming, stalled]);

@@ -33,9 +33,12 @@ export type KitfoxErrorCode = (typeof ENGINE_CODES)[number] | (typeof WEB_CODES)
 
 /** Everything that this package throws or rejects with. */
 export class KitfoxError extends Error {
+  /** The class's name, also where a minifier has renamed the class. */
   override readonly name = 'KitfoxError';
+  /** What went wrong, as a word for programs. */
   readonly code: KitfoxErrorCode;
 
+  /** With a word and a sentence, and what it came of. */
   constructor(code: KitfoxErrorCode, message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.code = code;
@@ -44,8 +47,12 @@ export class KitfoxError extends Error {
 
 /** How an error crosses from the worker: class and prototype do not survive the structured clone of every browser. */
 export interface WireError {
+  /** Its word for programs. */
   code: KitfoxErrorCode;
+  /** Its sentence for a person. */
   message: string;
+  /** What it came of, if that was an error: its class and its words. */
+  cause?: { name: string; message: string };
 }
 
 const KNOWN: ReadonlySet<string> = new Set([...ENGINE_CODES, ...WEB_CODES]);
@@ -54,8 +61,17 @@ const KNOWN: ReadonlySet<string> = new Set([...ENGINE_CODES, ...WEB_CODES]);
 export function toWire(thrown: unknown): WireError {
   const code = (thrown as { code?: unknown } | null | undefined)?.code;
   const message = thrown instanceof Error ? thrown.message : String(thrown);
-  if (typeof code === 'string' && KNOWN.has(code)) return { code: code as KitfoxErrorCode, message };
-  return { code: 'crashed', message: `the engine stopped: ${message}` };
+  const known = typeof code === 'string' && KNOWN.has(code);
+  const cause = known ? (thrown as { cause?: unknown }).cause : thrown;
+  const its = cause instanceof Error ? { cause: { name: cause.name, message: cause.message } } : {};
+  if (known) return { code: code as KitfoxErrorCode, message, ...its };
+  return { code: 'crashed', message: `the engine stopped: ${message}`, ...its };
+}
+
+/** The error that crossed, as the page throws it. */
+export function fromWire({ code, message, cause }: WireError): KitfoxError {
+  if (cause === undefined) return new KitfoxError(code, message);
+  return new KitfoxError(code, message, { cause: Object.assign(new Error(cause.message), { name: cause.name }) });
 }
 
 /** The error for a call that the caller ended through its signal. */

@@ -14,8 +14,11 @@ export interface Gates {
   tokens: string[];
   /** Of each token the index of the one that completes its last character: its own, or a later one where it has only a part of that. */
   completedBy: number[];
+  /** Of each token its id. */
   ids: number[];
+  /** Layers of the model. */
   layers: number;
+  /** Heads of a layer. */
   heads: number;
   /** log f of each layer, head and token: [layers, heads, ids.length], from -16384 to 0. */
   logF: Float32Array;
@@ -32,7 +35,11 @@ export interface Gates {
 /** Rows that an effective context is averaged over: the last ones. */
 const EFFECTIVE_ROWS = 64;
 
-/** F_ij of row `i`, for j from 0 to i: what the gates of a layer and head leave of each token there, from 0 to 1. */
+/**
+ * F_ij of row `i`, for j from 0 to i: what the gates of a layer and head leave of each token there, from 0 to 1.
+ *
+ * @throws {KitfoxError} `argument`: a layer or head outside of them, or `i` behind the last token.
+ */
 export function forgetting(gates: Gates, layer: number, head: number, i: number): Float64Array {
   const logF = gatesOf(gates, layer, head);
   within('i', i, logF.length);
@@ -45,7 +52,11 @@ export function forgetting(gates: Gates, layer: number, head: number, i: number)
   return row;
 }
 
-/** Row `i` of F as a mean over the heads of a layer, or of all layers: what the layer or the model can still see of each token. */
+/**
+ * Row `i` of F as a mean over the heads of a layer, or of all layers: what the layer or the model can still see of each token.
+ *
+ * @throws {KitfoxError} `argument`: a layer outside of them, or `i` behind the last token.
+ */
 export function meanForgetting(gates: Gates, i: number, layer?: number): Float64Array {
   return meanRow(gates, i, layer, forgetting);
 }
@@ -68,7 +79,11 @@ export function meanRow<T extends Pick<Gates, 'ids' | 'layers' | 'heads'>>(
   return mean;
 }
 
-/** Σ_j F_ij in tokens, averaged over the last 64 rows: i + 1 of a head that forgets nothing, 1 of one that keeps only the token itself. */
+/**
+ * Σ_j F_ij in tokens, averaged over the last 64 rows: i + 1 of a head that forgets nothing, 1 of one that keeps only the token itself.
+ *
+ * @throws {KitfoxError} `argument`: a layer or head outside of them.
+ */
 export function effectiveContext(gates: Gates, layer: number, head: number): number {
   const n = gatesOf(gates, layer, head).length;
   const first = Math.max(0, n - EFFECTIVE_ROWS);

@@ -1,12 +1,13 @@
 /** One answer as it comes: an async iterator of pieces whose return value is the summary. */
 
 import type { CallMessage, Connection } from './connection.js';
-import { KitfoxError, aborted } from './errors.js';
+import { KitfoxError, aborted, fromWire } from './errors.js';
 import { biases, given, type GenerateOptions, type Info, type Summary } from './options.js';
 import type { Ending } from './protocol.js';
 
 /** The next text of an answer: whole characters, without the text of a stop. It may be empty while characters are incomplete. */
 export class Piece {
+  /** The characters that are whole now. */
   readonly text: string;
   /** The tokens behind it. */
   readonly ids: readonly number[];
@@ -29,41 +30,57 @@ export class Piece {
     this.kvBytesFreed = kvBytesFreed;
   }
 
+  /** The text. */
   toString(): string {
     return this.text;
   }
 }
 
 /** A running call. Iterate it once. */
-export class Generation implements AsyncIterableIterator<Piece, Summary, void> {
+export class Generation implements AsyncIterableIterator<Piece, Summary | undefined, void> {
   readonly #pieces: AsyncGenerator<Piece, Summary, void>;
+  readonly #meter: Meter;
+  #begun = false;
   #summary: Summary | undefined;
   /** Ends what waits for a message. */
   readonly #leaving: Leaving = { now: () => undefined };
 
   /** @internal */
   constructor(connection: Connection<Info>, prompt: string, options: GenerateOptions, session?: number) {
-    this.#pieces = run(connection, { prompt, session }, options, (summary) => (this.#summary = summary), this.#leaving);
+    this.#meter = new Meter(options.seed ?? randomSeed());
+    const tell = (summary: Summary): void => void (this.#summary = summary);
+    this.#pieces = run(connection, { prompt, session }, options, this.#meter, tell, this.#leaving);
   }
 
-  /** Known at the end, and after an abort or an early end of the loop; `undefined` before, and after an error. */
+  /** Known at the end, and after an abort or an early end of the loop, also of one that never began; `undefined` before, and after an error. */
   get summary(): Summary | undefined {
     return this.#summary;
   }
 
-  next(): Promise<IteratorResult<Piece, Summary>> {
+  /**
+   * The next piece; at the end the summary, and `undefined` when it is asked again.
+   *
+   * @throws {KitfoxError} `aborted` by the signal; `context-full` where the prompt does not fit; `no-tokenizer`, `tokenizer`, `argument` (a token
+   * id that the model has not); `gpu`, `not-finite`, `out-of-memory`, `device-lost` of the device; `crashed`, `disposed`.
+   */
+  next(): Promise<IteratorResult<Piece, Summary | undefined>> {
+    this.#begun = true;
     return this.#pieces.next();
   }
 
   /**
    * Ends the answer: called by a `for await` that is left early. Each `next()` from before gets its piece first, unless it waits for other
-   * calls or for more of the prompt: then it is done, too.
+   * calls or for more of the prompt: then it is done, too. Gives the summary; `undefined` after an error. Never throws.
    */
-  async return(): Promise<IteratorResult<Piece, Summary>> {
+  async return(): Promise<IteratorReturnResult<Summary | undefined>> {
+    // A generator that never ran ends without a word of its own.
+    if (!this.#begun) this.#summary ??= this.#meter.summary({ finish: 'aborted' });
     this.#leaving.now();
-    return this.#pieces.return(undefined as never);
+    await this.#pieces.return(undefined as never);
+    return { done: true, value: this.#summary };
   }
 
+  /** Itself. */
   [Symbol.asyncIterator](): this {
     return this;
   }
@@ -77,16 +94,18 @@ async function* run(
   connection: Connection<Info>,
   { prompt, session }: { prompt: string; session: number | undefined },
   options: GenerateOptions,
+  meter: Meter,
   tell: (summary: Summary) => void,
   leaving: Leaving,
 ): AsyncGenerator<Piece, Summary, void> {
   const { signal } = options;
-  if (signal?.aborted === true) throw aborted(signal);
-  const seed = options.seed ?? randomSeed();
-  const meter = new Meter(seed);
+  if (signal?.aborted === true) {
+    tell(meter.summary({ finish: 'aborted' }));
+    throw aborted(signal);
+  }
   const inbox = new Inbox(meter, options.onPrefill);
   const behind = session === undefined ? {} : { session };
-  const call = connection.call({ type: 'generate', prompt, options: engineOptions(options, seed), ...behind }, {
+  const call = connection.call({ type: 'generate', prompt, options: engineOptions(options, meter.seed), ...behind }, {
     message: (message) => inbox.put(message),
     lost: (error) => inbox.fail(error),
   });
@@ -151,7 +170,7 @@ class Inbox {
 
   put(message: CallMessage): void {
     this.#meter.note(message);
-    if (message.type === 'error') this.fail(new KitfoxError(message.error.code, message.error.message));
+    if (message.type === 'error') this.fail(fromWire(message.error));
     else if (message.type === 'prefill') this.#prefill(message.done, message.total);
     else if (message.type === 'piece' || message.type === 'done') {
       this.#waiting.push(message);
@@ -197,16 +216,18 @@ class Inbox {
 
 /** Counts and times a call as its messages come in, however late they are taken. */
 class Meter {
-  readonly #seed: number;
+  readonly seed: number;
   #started = 0;
   #first = 0;
+  /** Tokens of the first piece: they come at once, however long each took. */
+  #together = 0;
   #last = 0;
   #tokens = 0;
   /** Known once some of the prompt is read. */
   promptTokens = 0;
 
   constructor(seed: number) {
-    this.#seed = seed;
+    this.seed = seed;
   }
 
   note(message: CallMessage): void {
@@ -214,7 +235,7 @@ class Meter {
     if (message.type === 'started') this.#started = now;
     else if (message.type === 'prefill') this.promptTokens = message.total;
     else if (message.type === 'piece' && message.ids.length > 0) {
-      if (this.#tokens === 0) this.#first = now;
+      if (this.#tokens === 0) [this.#first, this.#together] = [now, message.ids.length];
       this.#tokens += message.ids.length;
       this.#last = now;
     }
@@ -226,8 +247,8 @@ class Meter {
       ...ending,
       promptTokens: this.promptTokens,
       tokens: this.#tokens,
-      tokensPerSecond: seconds > 0 ? (this.#tokens - 1) / seconds : 0,
-      seed: this.#seed,
+      tokensPerSecond: seconds > 0 ? (this.#tokens - this.#together) / seconds : 0,
+      seed: this.seed,
       ...(this.#tokens > 0 ? { firstTokenMs: this.#first - this.#started } : {}),
     };
   }

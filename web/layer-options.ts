@@ -10,19 +10,23 @@ export type LayerMode = 'encoder' | 'decoder';
 export interface LayerWeights {
   /** d: width of a token. */
   hiddenSize: number;
-  /** Heads; they divide `hiddenSize` into widths that are multiples of 4, at most 256. */
+  /** Heads; they divide `hiddenSize` into widths that are multiples of 4, at most 128. */
   numHeads: number;
+  /** Which keys a token sees. */
   mode: LayerMode;
   /** BitNet b1.58: matrices rounded to −1, 0, 1 (2 bits a weight) times one scale, activations to 8 bits. */
   bitnet: boolean;
-  /** [d, d], and so are `kProj`, `vProj`, `outProj`. */
+  /** Queries: [d, d]. */
   qProj: Float32Array;
+  /** Keys: [d, d]. */
   kProj: Float32Array;
+  /** Values: [d, d]. */
   vProj: Float32Array;
   /** Forget gate: [numHeads, d]. */
   fProj: Float32Array;
   /** Its bias: [numHeads]. Default zeros. */
   fBias?: Float32Array;
+  /** Of the heads' outputs: [d, d]. */
   outProj: Float32Array;
 }
 
@@ -54,9 +58,13 @@ export interface LayerInfo {
   deviceNote?: string;
   /** Whether the layer runs on the GPU. */
   gpu: boolean;
+  /** d: width of a token. */
   hiddenSize: number;
+  /** Heads. */
   numHeads: number;
+  /** Which keys a token sees. */
   mode: LayerMode;
+  /** Whether its matrices are those of BitNet b1.58. */
   bitnet: boolean;
   /** Tokens of a sequence at most. */
   maxTokens: number;

@@ -24,7 +24,12 @@ export class ForgettingAttentionLayer {
     this.#connection = connection;
   }
 
-  /** Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when it fails or is aborted. */
+  /**
+   * Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when it fails or is aborted.
+   *
+   * @throws {KitfoxError} `argument`, also for matrices of other sizes than were said; of a URL `http`, `network`; `format`, `tensors`, `config`;
+   * `no-gpu`, `out-of-memory`, `device-lost`, `gpu` of the device; `worker`, `crashed`, `aborted`.
+   */
   static async load(from: LayerSource, options: LayerOptions = {}): Promise<ForgettingAttentionLayer> {
     checkLayer(from, options);
     const { wasmUrl, workerUrl, maxTokens, signal, device = 'auto' } = options;
@@ -34,10 +39,10 @@ export class ForgettingAttentionLayer {
       type: 'load-layer',
       from: given,
       device,
-      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('wasmUrl', wasmUrl) }),
+      ...(wasmUrl === undefined ? {} : { wasmUrl: absolute('load', 'wasmUrl', wasmUrl) }),
       ...(maxTokens === undefined ? {} : { maxTokens }),
     } as const;
-    const connection = new Connection<LayerInfo>('layer', startWorker(workerUrl));
+    const connection = new Connection<LayerInfo>('layer', startWorker('load', workerUrl));
     await connection.load(message, signal === undefined ? {} : { signal }, transfer);
     return new ForgettingAttentionLayer(connection);
   }
@@ -51,6 +56,8 @@ export class ForgettingAttentionLayer {
    * Runs a sequence of T tokens, row by row, T from 1 to `info.maxTokens`, and gives as many rows. Calls wait their turn. A call
    * that fails or is aborted leaves the layer usable; after a `crashed` error it must be loaded again. A GPU's device that is lost is opened
    * again, twice at most in a call; after `device-lost` the next call tries again.
+   *
+   * @throws {KitfoxError} `argument`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of the device; `aborted`, `disposed`, `crashed`.
    */
   async run(x: Float32Array, options: RunOptions = {}): Promise<Float32Array> {
     checkRun(x, options);
@@ -66,7 +73,7 @@ export class ForgettingAttentionLayer {
 
 /** Copies of just what was given, to be handed over: a message would copy the whole buffer behind a view, and share a shared one. */
 function copied(from: LayerSource): { given: LoadLayerMessage['from']; transfer: ArrayBuffer[] } {
-  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute('url', from) }, transfer: [] };
+  if (typeof from === 'string' || from instanceof URL) return { given: { url: absolute('load', 'url', from) }, transfer: [] };
   if (isBytes(from)) {
     const bytes = from instanceof Uint8Array ? from.slice() : new Uint8Array(from.slice(0));
     return { given: { bytes }, transfer: [bytes.buffer] };

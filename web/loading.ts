@@ -83,56 +83,66 @@ const isBytes = (part: unknown): part is ArrayBuffer | Uint8Array => part instan
 const isPart = (part: unknown): boolean => (typeof part === 'string' && part !== '') || part instanceof URL || part instanceof Blob || isBytes(part);
 
 /** Throws an `argument` error unless this is a source. */
-export function checkSource(source: unknown): void {
+export function checkSource(source: unknown, call = 'load'): void {
   // One word is for most callers: a URL.
-  if (!Array.isArray(source)) return checkValue('load', 'url', source, (value) => (isPart(value) ? undefined : 'a URL, a Blob or bytes'));
-  checkValue('load', 'url', source, (value) => {
+  if (!Array.isArray(source)) return checkValue(call, 'url', source, (value) => (isPart(value) ? undefined : 'a URL, a Blob or bytes'));
+  checkValue(call, 'url', source, (value) => {
     const parts = [...(value as unknown[])]; // spread: a hole is no part
     return parts.length > 0 && parts.every(isPart) ? undefined : 'a list of parts, at least one, each a URL, a Blob or bytes';
   });
 }
 
 /** A source as it goes to the worker: with absolute URLs, and bytes as a `Blob`, which the browser need not hold in memory. */
-export function sent(source: LoadSource, manifest: TransferOptions['manifest'], absolute: (name: string, url: string | URL) => string): SentPart[] {
+export function sent(
+  call: string,
+  source: LoadSource,
+  manifest: TransferOptions['manifest'],
+  absolute: (call: string, name: string, url: string | URL) => string,
+): SentPart[] {
   const list = Array.isArray(source);
   const parts = (list ? source : [source]) as readonly LoadPart[];
-  if (list && manifest !== undefined && manifest !== true) throw new KitfoxError('argument', 'load: manifest: expected true for a list of parts, got one manifest');
+  if (list && manifest !== undefined && manifest !== true) throw new KitfoxError('argument', `${call}: manifest: expected true for a list of parts, got one manifest`);
   const urls = new Set<string>();
   return parts.map((part, ix) => {
     if (typeof part !== 'string' && !(part instanceof URL)) {
-      if (manifest !== undefined && !list) throw new KitfoxError('argument', 'load: manifest: expected a URL as the source, got a Blob or bytes');
-      const blob = part instanceof Blob ? part : blobOf(part);
+      if (manifest !== undefined && !list) throw new KitfoxError('argument', `${call}: manifest: expected a URL as the source, got a Blob or bytes`);
+      const blob = part instanceof Blob ? part : blobOf(call, part);
       const name = part instanceof Blob && 'name' in part && typeof part.name === 'string' ? part.name : list ? `part ${ix}` : 'bytes';
       return { blob, name };
     }
-    const url = new URL(absolute('url', part));
+    const url = new URL(absolute(call, 'url', part));
     url.hash = '';
     // The second transfer of the same file would wait for the first.
-    if (urls.has(url.href)) throw new KitfoxError('argument', `load: url: expected each part once, got ${url.href} twice`);
+    if (urls.has(url.href)) throw new KitfoxError('argument', `${call}: url: expected each part once, got ${url.href} twice`);
     urls.add(url.href);
-    return { url: url.href, ...(manifest === undefined ? {} : { manifest: manifestOf(url, manifest, absolute) }) };
+    return { url: url.href, ...(manifest === undefined ? {} : { manifest: manifestOf(call, url, manifest, absolute) }) };
   });
 }
 
 /** Bytes as a `Blob`. Memory that threads share is copied first: a browser refuses it. */
-function blobOf(bytes: ArrayBuffer | Uint8Array): Blob {
+function blobOf(call: string, bytes: ArrayBuffer | Uint8Array): Blob {
   const shared = bytes instanceof Uint8Array && !(bytes.buffer instanceof ArrayBuffer);
   try {
     return new Blob([(shared ? bytes.slice() : bytes) as BlobPart]);
   } catch (cause) {
-    throw new KitfoxError('argument', `load: url: expected bytes that can be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    throw new KitfoxError('argument', `${call}: url: expected bytes that can be read: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
   }
 }
 
 /** A part without what a server would have to be asked for. */
 export const unasked = (part: SentPart): SentPart => ('url' in part && typeof part.manifest === 'string' ? { url: part.url } : part);
 
-function manifestOf(url: URL, manifest: NonNullable<TransferOptions['manifest']>, absolute: (name: string, url: string | URL) => string): string | Manifest {
+function manifestOf(
+  call: string,
+  url: URL,
+  manifest: NonNullable<TransferOptions['manifest']>,
+  absolute: (call: string, name: string, url: string | URL) => string,
+): string | Manifest {
   if (manifest === true) {
     const beside = new URL(url);
     beside.pathname += '.manifest.json';
     return beside.href;
   }
-  if (typeof manifest === 'string' || manifest instanceof URL) return absolute('manifest', manifest);
-  return checkManifest('load: manifest', manifest);
+  if (typeof manifest === 'string' || manifest instanceof URL) return absolute(call, 'manifest', manifest);
+  return checkManifest(`${call}: manifest`, manifest);
 }

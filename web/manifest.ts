@@ -11,11 +11,13 @@ export const PIECE_BYTES = 4 * 2 ** 20;
 
 /** A manifest, as `kitfox manifest` writes it. */
 export interface Manifest {
+  /** Of the format. */
   version: 1;
   /** Name of the file. */
   file: string;
   /** Its length. */
   bytes: number;
+  /** Bytes of a piece, but for the last: 4 MiB. */
   piece_bytes: number;
   /** Of each piece, in hexadecimal. */
   sha256: readonly string[];

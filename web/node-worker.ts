@@ -3,7 +3,7 @@
  * bundler finds it, because place.ts names it in a form that none looks for.
  */
 
-import { builtin, node, type Threads } from './node.js';
+import { builtin, node, webgpu, type Threads } from './node.js';
 
 interface Bindings {
   wgslLanguageFeatures: Iterable<string>;
@@ -69,8 +69,8 @@ async function addWebGpu(scope: Record<string, unknown>): Promise<void> {
   const navigator = (scope['navigator'] ?? {}) as { gpu?: unknown };
   if (navigator.gpu === undefined) {
     const name = 'webgpu'; // an optional package, of which the compiler is not to know
-    const found = (await import(name).catch(() => undefined)) as { create(options: string[]): Bindings; globals: object } | undefined;
-    if (found !== undefined) {
+    try {
+      const found = (await import(name)) as { create(options: string[]): Bindings; globals: object };
       Object.assign(scope, found.globals);
       const gpu = found.create([]);
       // wgpu asks for a set, and for the class of a worker's global object.
@@ -81,6 +81,9 @@ async function addWebGpu(scope: Record<string, unknown>): Promise<void> {
         }
       };
       Object.defineProperty(navigator, 'gpu', { value: gpu, configurable: true });
+    } catch (thrown) {
+      // The CPU does without; what asks for the GPU is told.
+      if ((thrown as { code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') webgpu.failure = thrown instanceof Error ? thrown.message : String(thrown);
     }
   }
   if (scope['navigator'] === undefined) Object.defineProperty(scope, 'navigator', { value: navigator, configurable: true });

@@ -16,17 +16,28 @@ export interface Threads {
   parentPort: Emitter | null;
 }
 interface NodeProcess {
+  versions?: { node?: string };
   getBuiltinModule?(id: string): unknown;
   on(event: 'uncaughtException' | 'unhandledRejection', listener: (thrown: unknown) => void): void;
 }
 
-/** Node's process from 20.16 and 22.3 on; a browser has none. */
+/** Node's process; a browser has none, and what bundlers put in its place names no version of Node. */
 export const node = (): NodeProcess | undefined => {
   const { process } = globalThis as { process?: NodeProcess };
-  return process?.getBuiltinModule === undefined ? undefined : process;
+  return typeof process?.versions?.node === 'string' ? process : undefined;
+};
+
+/** Says so where Node is older than what asks it for its own modules by name. */
+export const tooOld = (): string | undefined => {
+  const process = node();
+  if (process === undefined || process.getBuiltinModule !== undefined) return undefined;
+  return `Node ${process.versions?.node} is too old: expected 20.16 or newer (of 22: 22.3 or newer)`;
 };
 
 export const builtin = <M>(id: string): M | undefined => node()?.getBuiltinModule?.(id) as M | undefined;
+
+/** What kept a thread from having the WebGPU of the npm package `webgpu`, where that is installed. */
+export const webgpu: { failure: string | undefined } = { failure: undefined };
 
 /** Whether workers are to be threads of Node. */
 export const inNode = (): boolean => typeof Worker === 'undefined' && node() !== undefined;
@@ -42,7 +53,7 @@ export class ThreadWorker {
 
   constructor(script: URL | string) {
     const threads = builtin<Threads>('node:worker_threads');
-    if (threads === undefined) throw new Error('this Node has no process.getBuiltinModule: 20.16 or later has');
+    if (threads === undefined) throw new Error(tooOld() ?? 'Node gives no worker threads');
     // Node's own options are the program's: `--input-type` or `--import` are not for a thread.
     this.#thread = new threads.Worker(script, { name: 'kitfox', execArgv: [] });
     this.#thread.on('message', (data: never) => this.onmessage?.({ data }));

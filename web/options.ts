@@ -18,7 +18,7 @@ export interface LoadOptions extends TransferOptions {
   /** Default `auto`. A software WebGPU adapter is slower than the CPU device and is used only with `gpu`. */
   device?: DeviceChoice;
   /**
-   * Tokens, 2 to 262144, that memory for keys and values is set aside for. Prompt and answer may have as many together, and more
+   * Tokens, 1 to 262144, that memory for keys and values is set aside for. Prompt and answer may have as many together, and more
    * where the model forgets keys for good. Default: what the model was trained with.
    */
   context?: number;
@@ -118,6 +118,7 @@ export type FinishReason = 'length' | 'eos' | 'stop' | 'context' | 'aborted';
 
 /** What is known of an answer at its end. */
 export interface Summary {
+  /** Why it ended. */
   finish: FinishReason;
   /** The stop text that ended it. */
   stop?: string;
@@ -127,7 +128,7 @@ export interface Summary {
   tokens: number;
   /** From the start of the call's turn to its first token; absent when there was none. */
   firstTokenMs?: number;
-  /** Tokens after the first, by the time since the first; 0 with fewer than two. */
+  /** Tokens after those of the first piece (a GPU gives several at once), by the time since it; 0 where all came in one. */
   tokensPerSecond: number;
   /** The seed that was used. */
   seed: number;
@@ -176,9 +177,13 @@ export interface Info {
   loadHeapBytes: number;
 }
 
-/** Largest `chunk` and `inFlight`: the engine's (a test compares them with its source). */
+/** Largest `chunk`: the engine's (a test compares them with its source). */
 export const MOST_CHUNK = 4096;
+/** The same of `context`. */
+export const MOST_CONTEXT = 2 ** 18;
+/** The same of `inFlight`. */
 export const MOST_IN_FLIGHT = 16;
+/** The same of ids in `logitBias`. */
 export const MOST_BIASES = 512;
 
 const LOAD: Record<keyof LoadOptions, Check> = {
@@ -187,7 +192,7 @@ const LOAD: Record<keyof LoadOptions, Check> = {
   ...TRANSFER,
   signal,
   device: DEVICE,
-  context: whole(2, MOST_TOKENS),
+  context: whole(1, MOST_CONTEXT),
   chunk: whole(1, MOST_CHUNK),
   kv: oneOf('f16', 'f32'),
   prune: (value) =>
@@ -259,10 +264,10 @@ const ids: Check = (value) => {
   return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
 };
 
-/** Throws an `argument` error unless these are a source and options for `Kitfox.load`. */
-export function checkLoad(source: unknown, options: unknown): void {
-  checkSource(source);
-  check('load', options, LOAD);
+/** Throws an `argument` error unless these are a source and options for `Kitfox.load` or `plan`. */
+export function checkLoad(source: unknown, options: unknown, call = 'load'): void {
+  checkSource(source, call);
+  check(call, options, LOAD);
 }
 
 /** Throws an `argument` error unless these are options for an answer. */

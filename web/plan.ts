@@ -1,7 +1,7 @@
 /** What can be known before a model is loaded: what this browser has, and what a load would take. */
 
 import { chooseDevice, type Gpu } from './device.js';
-import { reason } from './download.js';
+import { reason, unlessStalled } from './download.js';
 import type { LoadMessage } from './protocol.js';
 
 /** What this browser has. */
@@ -57,20 +57,28 @@ export interface PlanMessage extends Omit<LoadMessage, 'type'> {
   type: 'plan';
 }
 
+/** Looks around in the worker. */
+export interface ProbeMessage {
+  type: 'probe';
+}
+
 interface Adapter {
   info?: { vendor?: string; architecture?: string; description?: string; isFallbackAdapter?: boolean };
   limits?: Record<string, unknown>;
   features?: Iterable<string>;
 }
 
+/** Nothing at all is there. */
+export const nothing = (): Probe => ({ webgpu: false, software: false, limits: {}, features: [], storage: { privateFiles: false, cacheApi: false } });
+
 /** Looks around; whatever is there or not, it does not fail. */
 export async function probe(): Promise<Probe> {
-  const found: Probe = { webgpu: false, software: false, limits: {}, features: [], storage: { privateFiles: false, cacheApi: false } };
+  const found = nothing();
   try {
     const gpu = (globalThis.navigator as { gpu?: Gpu } | undefined)?.gpu;
     const { note } = await chooseDevice('auto', gpu);
     if (note !== undefined) found.reason = note;
-    const adapter = (await gpu?.requestAdapter()) as Adapter | null | undefined;
+    const adapter = (await (gpu && unlessStalled(gpu.requestAdapter(), true))) as Adapter | null | undefined;
     if (adapter !== null && adapter !== undefined) describe(found, adapter);
   } catch (thrown) {
     found.reason ??= reason(thrown);

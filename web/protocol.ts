@@ -1,6 +1,6 @@
 /**
  * What page and worker tell each other. The page numbers its calls; every message of a call carries its number. The page
- * starts with one `load`, `load-layer` or `plan`; the worker answers `begun` at once, then `ready` or `failed`, and from then on takes calls in the order in
+ * starts with one `load`, `load-layer`, `plan` or `probe`; the worker answers `begun` at once, then `ready` or `failed`, and from then on takes calls in the order in
  * which they come.
  */
 
@@ -12,7 +12,7 @@ import type { LayerInfo, LayerWeights } from './layer-options.js';
 import type { CacheChoice, LoadEvent, LoadProgress, SentPart, TransferOptions } from './loading.js';
 import type { DeviceChoice, GenerateOptions, Info, LoadOptions, Summary } from './options.js';
 import type { ValueRequest } from './requests.js';
-import type { Plan, PlanMessage } from './plan.js';
+import type { Plan, PlanMessage, Probe, ProbeMessage } from './plan.js';
 
 /** What the page does by itself, or gives to the engine in another form. */
 type Converted = 'maxTokens' | 'seed' | 'stop' | 'logitBias' | 'signal' | 'onPrefill';
@@ -47,6 +47,9 @@ export interface LoadLayerMessage {
   maxTokens?: number;
 }
 
+/** The first message of a page: what the worker is for. */
+export type FirstMessage = LoadMessage | LoadLayerMessage | PlanMessage | ProbeMessage;
+
 /** What can be asked of a model (`generate`, behind a prompt or a session, `logits`, `gates`, `attention`, `bench`, single values) and of a layer (`run`). */
 export type Request =
   | ValueRequest
@@ -68,7 +71,7 @@ export interface Abort {
 }
 
 /** From the page. */
-export type ToWorker = LoadMessage | LoadLayerMessage | PlanMessage | Call | Abort;
+export type ToWorker = FirstMessage | Call | Abort;
 
 /** How an answer of text ended, and what it took. */
 export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' | 'kvBytesFreed' | 'cpuUsPerToken'> {}
@@ -77,7 +80,7 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
  * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
  */
-export type ToPage<I = Info | LayerInfo | Plan> =
+export type ToPage<I = Info | LayerInfo | Plan | Probe> =
   | { type: 'begun' }
   | ({ type: 'progress' } & LoadProgress)
   | { type: 'event'; event: LoadEvent }

@@ -24,7 +24,7 @@ export type ValueRequest =
  * Those that make or change a session. An abort of them is over when the worker says so, by `aborted` (then nothing was done, or it was undone)
  * or by the answer (then it came too late): page and worker never hold two opinions of a session.
  */
-const CHANGING: ReadonlySet<string> = new Set(['open-session', 'append', 'mark', 'rewind', 'fork', 'restore'] satisfies ValueRequest['type'][]);
+const CHANGING: ReadonlySet<string> = new Set(['open-session', 'append', 'mark', 'unmark', 'rewind', 'fork', 'restore'] satisfies ValueRequest['type'][]);
 
 export function changesSessions({ type }: { type: string }): boolean {
   return CHANGING.has(type);
@@ -40,11 +40,13 @@ export interface Scores {
 
 /** What the self-test found of one kernel. */
 export interface CheckedKernel {
+  /** Its name. */
   kernel: string;
   /** Cases that ran. */
   cases: number;
-  /** Worst deviations from the plain twin: normalised mean squared error, and largest absolute error. */
+  /** Worst deviation from the plain twin: normalised mean squared error. */
   nmse: number;
+  /** The same as the largest absolute error. */
   maxAbs: number;
   /** A sentence for each case that is out of its tolerance or did not run. */
   failures: string[];
@@ -54,13 +56,15 @@ export interface CheckedKernel {
 export interface SelfCheck {
   /** Whether no case failed. */
   ok: boolean;
+  /** What was found of each kernel that this device runs. */
   kernels: CheckedKernel[];
 }
 
 /** What `stats` gives. */
 export interface Stats {
-  /** Tokens generated since the load, and how many a second while answers were generated; 0 without any. */
+  /** Tokens generated since the load. */
   tokens: number;
+  /** How many a second while answers were generated; 0 without any. */
   tokensPerSecond: number;
   /** Bytes of keys and values that a next token of what the model holds could look at. */
   kvBytesLive: number;
@@ -70,8 +74,11 @@ export interface Stats {
   sessionBytes: number;
   /** Dispatches that were compared with their twins, and agreed: those of a model that was loaded with `check`. */
   checkedDispatches: number;
+  /** Bytes of weights, state and work space on the device. */
   deviceBytes: number;
+  /** Bytes of the wasm heap, which never shrinks. */
   heapBytes: number;
+  /** Dispatches that one generated token costs. */
   dispatchesPerToken: number;
 }
 

@@ -10,13 +10,13 @@ import { KitfoxError, aborted, toWire } from './errors.js';
 import type { LayerInfo } from './layer-options.js';
 import type { LoadEvent, LoadProgress } from './loading.js';
 import type { Info } from './options.js';
-import type { Plan, PlanMessage } from './plan.js';
-import type { Abort, Call, LoadLayerMessage, LoadMessage, ToPage, ToWorker } from './protocol.js';
+import type { Plan, Probe } from './plan.js';
+import type { Abort, Call, FirstMessage, ToPage, ToWorker } from './protocol.js';
 
 /** What a worker holds. */
 export interface Held {
   /** What is known of it now. */
-  info(): Info | LayerInfo | Plan;
+  info(): Info | LayerInfo | Plan | Probe;
   /** Answers a call; what ends the answer without an error is its own last message. */
   answer(call: Call, talk: Talk): Promise<void>;
 }
@@ -40,7 +40,7 @@ export interface Tell {
 /** What the worker gives to the loop. */
 export interface Host {
   /** Loads what the message names. */
-  load(message: LoadMessage | LoadLayerMessage | PlanMessage, tell: Tell): Promise<Held>;
+  load(message: FirstMessage, tell: Tell): Promise<Held>;
   /** Rejects when the engine panics: its own promises may never settle then. */
   crash: Promise<never>;
 }
@@ -88,7 +88,7 @@ class Server {
 
   take(message: ToWorker): void {
     if (this.#dead) return;
-    if (message.type === 'load' || message.type === 'load-layer' || message.type === 'plan') void this.#load(message);
+    if (message.type === 'load' || message.type === 'load-layer' || message.type === 'plan' || message.type === 'probe') void this.#load(message);
     else if (message.type === 'abort') this.#abort(message);
     else {
       this.#queue.push({ call: message, aborted: false });
@@ -100,7 +100,7 @@ class Server {
     this.#port.postMessage(message, transfer);
   }
 
-  async #load(message: LoadMessage | LoadLayerMessage | PlanMessage): Promise<void> {
+  async #load(message: FirstMessage): Promise<void> {
     this.#say({ type: 'begun' });
     try {
       const tell: Tell = {

@@ -37,7 +37,8 @@ export class ServedFile {
   #entry: Entry | undefined;
   /** Whether new pieces are put into the cache. */
   #keeps = false;
-  #release = (): void => undefined;
+  /** Lets go of the lock of who writes, while it is held. */
+  #release: (() => void) | undefined;
   #manifest: Manifest | undefined;
   #download: Download | undefined;
   /** Pieces that are read from the cache, from the first. */
@@ -97,7 +98,12 @@ export class ServedFile {
     } catch {
       // What a store cannot let go of, the end of the worker does.
     }
-    this.#release();
+    this.#unlock();
+  }
+
+  #unlock(): void {
+    this.#release?.();
+    this.#release = undefined;
   }
 
   async #begin(): Promise<void> {
@@ -110,7 +116,9 @@ export class ServedFile {
     const [known, got] = [this.#manifest?.bytes, this.#download?.length];
     if (known !== undefined && got !== undefined && known !== got) throw new KitfoxError('integrity', `${this.name}: expected ${known} bytes by its manifest, got ${got}`);
     this.length = known ?? this.#download?.length ?? this.#entry?.journal?.length;
-    if (this.#keeps && this.length !== undefined) await this.#makeRoom(this.length - this.#cached * PIECE_BYTES);
+    // What another origin's file has on the wire is no length to rely on, but less room than that is certainly too little.
+    const bytes = this.length ?? this.#download?.estimate;
+    if (this.#keeps && bytes !== undefined) await this.#makeRoom(bytes - this.#cached * PIECE_BYTES);
   }
 
   /** Finds the file's place in the cache; waits for a transfer that is under way. */
@@ -121,7 +129,7 @@ export class ServedFile {
     if ((await this.#isComplete(entry)) || this.#wish.cache === 'only') return;
     this.#release = await lock(await entry.lockName());
     await entry.look();
-    if (await this.#isComplete(entry)) this.#release();
+    if (await this.#isComplete(entry)) this.#unlock();
   }
 
   /** Whether there is a complete copy, as the caller wants it; then it is what will be read. */
@@ -243,9 +251,22 @@ export class ServedFile {
       this.#wish.onBytes(bytes.length);
       return bytes;
     }
-    // Whoever holds it open, in another tab, finds the same.
-    await this.#entry?.remove().catch(() => undefined);
+    if (this.#entry !== undefined) await this.#discard(this.#entry).catch(() => undefined);
     throw new StartOver(`${this.name}: piece ${this.#ix} of the copy in the cache is damaged`);
+  }
+
+  /** Removes the copy whose piece is damaged. Who reads holds no lock: another tab may have put a sound copy in its place meanwhile. */
+  async #discard(entry: Entry): Promise<void> {
+    if (this.#release !== undefined) return entry.remove();
+    const release = await lock(await entry.lockName());
+    try {
+      await entry.close(); // of the file that was there when it was opened
+      await entry.look();
+      const told = entry.journal?.hashes[this.#ix] !== undefined;
+      if (told && (await entry.piece(this.#ix)) === undefined) await entry.remove();
+    } finally {
+      release();
+    }
   }
 
   /** A piece of the server, checked and put into the cache. */

@@ -3,6 +3,7 @@
 import { KitfoxError, toWire } from './errors.js';
 import type { Info } from './options.js';
 import type { Call } from './protocol.js';
+import type { Marks } from './marks.js';
 import type { CheckedKernel, ValueRequest } from './requests.js';
 import type { Talk } from './serve.js';
 
@@ -32,13 +33,13 @@ export interface ValueEngine {
 }
 
 /** Answers, or refuses what no model has. */
-export async function answerValue(engine: ValueEngine, call: Call, talk: Talk, info: () => Info): Promise<void> {
-  const value = await valueOf(engine, call as ValueRequest & { call: number }, talk, info);
+export async function answerValue(engine: ValueEngine, marks: Marks, call: Call, talk: Talk, info: () => Info): Promise<void> {
+  const value = await valueOf(engine, marks, call as ValueRequest & { call: number }, talk, info);
   const transfer = value instanceof Uint8Array ? [value.buffer as ArrayBuffer] : [];
   talk.say({ type: 'value', call: call.call, value, info: info() }, transfer);
 }
 
-async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number }, talk: Talk, info: () => Info): Promise<unknown> {
+async function valueOf(engine: ValueEngine, marks: Marks, call: ValueRequest & { call: number }, talk: Talk, info: () => Info): Promise<unknown> {
   const { step } = talk;
   switch (call.type) {
     case 'tokenize':
@@ -57,21 +58,24 @@ async function valueOf(engine: ValueEngine, call: ValueRequest & { call: number 
     case 'open-session':
       return opened(engine, talk, async () => engine.openSession());
     case 'close-session':
+      marks.keep(call.session, -1);
       return engine.closeSession(call.session);
     case 'append':
       return append(engine, call.session, call.content, talk);
     case 'mark':
-      return step(() => engine.markSession(call.session));
+      return mark(engine, marks, call.session, talk);
     case 'unmark':
-      return step(async () => engine.unmarkSession(call.session, call.tokens));
+      await step(async () => engine.unmarkSession(call.session, call.tokens));
+      return marks.drop(call.session, call.tokens);
     case 'rewind':
-      return step(async () => engine.rewindSession(call.session, call.tokens));
+      await step(async () => engine.rewindSession(call.session, call.tokens));
+      return marks.keep(call.session, call.tokens);
     case 'fork':
       return opened(engine, talk, () => engine.forkSession(call.session));
     case 'save':
       return step(() => engine.saveSession(call.session));
     case 'restore':
-      return restore(engine, call, talk);
+      return restore(engine, marks, call, talk);
     default:
       throw new KitfoxError('worker', `a model has no ${(call as Call).type}`);
   }
@@ -124,10 +128,29 @@ async function append(engine: ValueEngine, session: number, content: string | Ui
   }
 }
 
-async function restore(engine: ValueEngine, { session, bytes, undo }: Extract<ValueRequest, { type: 'restore' }>, { step }: Talk): Promise<void> {
+/** A mark that its caller has given up meanwhile is given up here, too, unless it was there before. */
+async function mark(engine: ValueEngine, marks: Marks, session: number, { step }: Talk): Promise<number> {
+  const tokens = await step(() => engine.markSession(session));
+  try {
+    await heard(step);
+  } catch (thrown) {
+    if (toWire(thrown).code !== 'crashed' && !marks.has(session, tokens)) engine.unmarkSession(session, tokens);
+    throw thrown;
+  }
+  marks.put(session, tokens);
+  return tokens;
+}
+
+async function restore(
+  engine: ValueEngine,
+  marks: Marks,
+  { session, bytes, undo }: Extract<ValueRequest, { type: 'restore' }>,
+  { step }: Talk,
+): Promise<void> {
   const tokens = await step(async () => engine.sessionTokens(session));
   const before = undo && tokens > 0 ? await step(() => engine.saveSession(session)) : undefined;
   await step(() => engine.restoreSession(session, bytes));
+  marks.keep(session, -1);
   try {
     await heard(step);
   } catch (thrown) {

@@ -5,13 +5,13 @@ import { Again } from './again.js';
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
-import { answered } from './download.js';
+import { answered, brokenOff } from './download.js';
 import { KitfoxError } from './errors.js';
 import { Kept } from './kept.js';
 import type { CacheChoice } from './loading.js';
 import type { DeviceChoice } from './options.js';
-import type { Plan, PlanMessage } from './plan.js';
-import type { LoadLayerMessage, LoadMessage } from './protocol.js';
+import { probe, type Plan, type PlanMessage } from './plan.js';
+import type { FirstMessage, LoadLayerMessage, LoadMessage } from './protocol.js';
 import { serve, type Held, type Port, type Tell } from './serve.js';
 import { transfer } from './transfer.js';
 
@@ -43,7 +43,9 @@ async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Pro
   // Bundlers know a file beside a module by this very form.
   const wasm = message.wasmUrl ?? new URL('./wasm/kitfox_bg.wasm', import.meta.url).href;
   try {
-    ({ memory } = await init({ module_or_path: await answered(fetch, wasm, {}) }));
+    const response = await answered(fetch, wasm, {});
+    const broken = brokenOff(response.clone().body);
+    ({ memory } = await Promise.race([init({ module_or_path: response }), broken]));
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new KitfoxError('worker', `${wasm}: the wasm module cannot be loaded: ${reason}`, { cause });
@@ -54,7 +56,11 @@ async function begin(message: LoadMessage | LoadLayerMessage | PlanMessage): Pro
   return choice.device;
 }
 
-async function load(message: LoadMessage | LoadLayerMessage | PlanMessage, tell: Tell): Promise<Held> {
+async function load(message: FirstMessage, tell: Tell): Promise<Held> {
+  if (message.type === 'probe') {
+    const found = await probe();
+    return { info: () => found, answer: () => Promise.reject(new KitfoxError('worker', 'a probe answers no calls')) };
+  }
   const device = await begin(message);
   if (message.type === 'plan') return planned(message, device, tell);
   const before = memory?.buffer.byteLength ?? 0;

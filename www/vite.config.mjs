@@ -10,7 +10,7 @@ import { hostsOf, policyOf } from './policy.mjs';
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 /** The built pages state their policy themselves, for hosts that send no headers. */
-function policy() {
+function policy(models) {
   return {
     name: 'policy',
     apply: 'build',
@@ -21,30 +21,30 @@ function policy() {
 }
 
 /** The service worker, with the list of the build's files and their hashes in front, models aside. */
-function serviceWorker() {
+function serviceWorker(models, out) {
   return {
     name: 'service-worker',
     apply: 'build',
     async writeBundle() {
-      const all = await readdir(here('./dist'), { recursive: true, withFileTypes: true });
-      const names = all.filter((one) => one.isFile()).map((one) => relative(here('./dist'), join(one.parentPath, one.name)).replaceAll('\\', '/'));
+      const all = await readdir(out, { recursive: true, withFileTypes: true });
+      const names = all.filter((one) => one.isFile()).map((one) => relative(out, join(one.parentPath, one.name)).replaceAll('\\', '/'));
       const source = await readFile(here('./sw.js'), 'utf8');
       const hash = createHash('sha256').update(source);
       const files = {};
       for (const name of names.filter((name) => name !== 'sw.js' && !name.startsWith('models/')).sort()) {
-        const bytes = await readFile(here(`./dist/${name}`));
+        const bytes = await readFile(join(out, name));
         hash.update(name).update(bytes);
         files[name] = `sha256-${createHash('sha256').update(bytes).digest('base64')}`;
       }
       const constants = { VERSION: hash.digest('hex').slice(0, 16), FILES: files, HOSTS: hostsOf(models), POLICY: policyOf(models) };
       const lines = Object.entries(constants).map(([name, value]) => `const ${name} = ${JSON.stringify(value)};\n`);
-      await writeFile(here('./dist/sw.js'), [...lines, source].join(''));
+      await writeFile(join(out, 'sw.js'), [...lines, source].join(''));
     },
   };
 }
 
 /** Models are files beside the page: copied into a build as they are, and a missing one is a 404, not the page itself. */
-function modelFiles() {
+function modelFiles(out) {
   return {
     name: 'models',
     configureServer(server) {
@@ -57,17 +57,20 @@ function modelFiles() {
       });
     },
     async closeBundle() {
-      if (existsSync(here('./models'))) await cp(here('./models'), here('./dist/models'), { recursive: true });
+      if (existsSync(here('./models'))) await cp(here('./models'), join(out, 'models'), { recursive: true });
     },
   };
 }
 
-export default defineConfig({
+/** The build of a page with these models into a folder. */
+export const pageOf = (models, out) => ({
   root: here('.'),
   base: './', // the built page works in any folder
   publicDir: false,
-  plugins: [policy(), serviceWorker(), modelFiles()],
+  plugins: [policy(models), serviceWorker(models, out), modelFiles(out)],
   worker: { format: 'es' },
-  build: { target: 'es2022', assetsInlineLimit: 0, modulePreload: { polyfill: false }, rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
+  build: { outDir: out, target: 'es2022', assetsInlineLimit: 0, modulePreload: { polyfill: false }, rolldownOptions: { input: [here('./index.html'), here('./bench.html')] } },
   optimizeDeps: { exclude: ['kitfox'] }, // its worker and wasm are found relative to its own files
 });
+
+export default defineConfig(pageOf(models, here('./dist')));

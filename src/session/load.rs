@@ -96,21 +96,7 @@ impl Model {
         let tokenizer = tokenizer(&checkpoint, &config)?;
         // Its text is of no more use; a vocabulary can be many MB.
         checkpoint.tokenizer = None;
-<<<<<<< HEAD
-=======
-        let kv_f16 = options.kv == KvType::F16;
-        // What a file is wrong about is said before a device is opened.
         let context_note = context_note(&config, &options, context);
-        let (pruning, pruning_note) = pruning(&config, options.prune)?;
-        let evict = eviction(&config, pruning, options.overflow, context)?;
-        let gates = options.gates.clone();
-        let gates = gates.as_deref();
-        if let Some(gates) = gates {
-            check_gates(&checkpoint, &config, gates)?;
-        }
-        let least = options.chunk.unwrap_or(1).min(context);
-        let shape = Shape { context, chunk: least, kv_f16, scores: options.scores, evict, gates };
->>>>>>> s7-files
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = chunk(opened.is_hardware(), &checkpoint, &config, shape, options.chunk)?;
@@ -178,7 +164,6 @@ impl Model {
     }
 }
 
-<<<<<<< HEAD
 /// What file and options say together.
 struct Prepared<'a> {
     config: Config,
@@ -203,7 +188,8 @@ fn prepare<'a>(checkpoint: &Checkpoint, options: &'a LoadOptions) -> Result<Prep
     let chunk = options.chunk.unwrap_or(1).min(context);
     let shape = Shape { context, chunk, kv_f16: options.kv == KvType::F16, scores: options.scores, evict, gates };
     Ok(Prepared { config, pruning, pruning_note, shape })
-=======
+}
+
 /// Bytes that keys and values may take for a context that only the file names, or [`CLAIMED_TIMES`] as many as it has weights: a file of a
 /// few MB may claim the longest context, for which a caller should ask.
 const CLAIMED_BYTES: u64 = 4 << 30;
@@ -224,7 +210,6 @@ fn context_note(config: &Config, options: &LoadOptions, context: usize) -> Optio
     Some(format!(
         "a context of {context} tokens, not of {stated} as the model states: its keys and values would take more than 4 GiB (-c / context asks for it)"
     ))
->>>>>>> s7-files
 }
 
 /// Tokens of the context; that and the chunk are checked.

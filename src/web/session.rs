@@ -4,13 +4,8 @@ use super::{Engine, Prefilled, StartOptions, not_started, object, to_js};
 use crate::Error;
 use crate::kernel::KERNELS;
 use crate::session::check::{check_kernel, check_kernel_on_cpu};
-<<<<<<< HEAD
 use crate::session::{Device, Scoring, Watch};
-use js_sys::{Array, Float32Array, Uint32Array};
-=======
-use crate::session::{Device, Scoring};
 use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
->>>>>>> s7-files
 use wasm_bindgen::prelude::*;
 
 /// Bytes of a text, as of the command line's (src/cli/input.rs): tokenizing takes 120 times as much, and wasm has 4 GB.

@@ -7,8 +7,8 @@
 
 import { writeFile } from 'node:fs/promises';
 import { main, root } from '../../tools/shared.mjs';
-import { chromium, inPage, openPage } from '../web/browsers.mjs';
-import { serveDeep } from '../web/deep.mjs';
+import { inPage } from '../web/browsers.mjs';
+import { sections, table } from '../web/rounds.mjs';
 
 const [TEXTS, STEP] = [200, 10];
 const MODEL = 'fox_pro_pruned';
@@ -16,8 +16,6 @@ const MODEL = 'fox_pro_pruned';
 const WARM = 10;
 /** Most bytes of JavaScript that a text may leave: a text that is kept has more. */
 const MOST_BYTES = 100;
-
-const row = (cells) => `| ${cells.join(' | ')} |`;
 
 /** Writes so many texts with the page's model, with other seeds each time; gives what the worker counted, and the wasm heap. */
 const write = async (Kitfox, { collect }, { device, url, n }) => {
@@ -48,39 +46,29 @@ function slope(samples, name) {
 }
 
 await main(async () => {
-  const server = await serveDeep(MODEL, 2, { bytes: true });
-  const sections = [];
-  try {
-    for (const device of ['cpu', 'gpu']) {
-      const browser = await chromium();
-      const { page } = await openPage(browser, `${server.url}/blank`);
-      const mine = await page.createCDPSession();
-      const samples = [];
-      for (let text = STEP; text <= TEXTS; text += STEP) {
-        const held = await inPage(page, write, { device, url: `/deep/${MODEL}.gguf`, n: STEP });
-        const [worker] = page.workers();
-        samples.push({ text, ...held, worker: await heap(worker.client), page: await heap(mine) });
-        console.log(device, JSON.stringify(samples.at(-1)));
-      }
-      await browser.close();
-      const warm = samples.slice(WARM);
-      const names = ['made', 'given', 'pipelines', 'groups', 'wasm', 'worker', 'page'];
-      const slopes = Object.fromEntries(names.map((name) => [name, slope(warm, name)]));
-      const grown = names.filter((name) => slopes[name] > (name === 'worker' || name === 'page' ? MOST_BYTES : 0));
-      if (grown.length > 0) throw new Error(`${device}: ${grown.map((name) => `${name} grows by ${slopes[name]} a text`).join(', ')}`);
-      const head = ['texts', 'buffers made', 'buffers given back', 'pipelines made', 'bind groups made', 'wasm heap, bytes', "the worker's JavaScript, bytes", "the page's JavaScript, bytes"];
-      const lines = samples.map((sample) => row([sample.text, ...names.map((name) => sample[name])]));
-      const last = row([`slope a text, from text ${warm[0].text} on`, ...names.map((name) => slopes[name].toFixed(name === 'worker' || name === 'page' ? 1 : 0))]);
-      sections.push(`## On the ${device === 'gpu' ? 'GPU (SwiftShader)' : 'CPU'}\n\n${[row(head), row(head.map(() => '---')), ...lines, last].join('\n')}\n`);
+  const told = await sections(MODEL, 2, [['Chromium', 'cpu'], ['Chromium', 'gpu']], async ({ page, device, url }) => {
+    const mine = await page.createCDPSession();
+    const samples = [];
+    for (let text = STEP; text <= TEXTS; text += STEP) {
+      const held = await inPage(page, write, { device, url, n: STEP });
+      const [worker] = page.workers();
+      samples.push({ text, ...held, worker: await heap(worker.client), page: await heap(mine) });
+      console.log(device, JSON.stringify(samples.at(-1)));
     }
-  } finally {
-    await server.close();
-  }
+    const warm = samples.slice(WARM);
+    const names = ['made', 'given', 'pipelines', 'groups', 'wasm', 'worker', 'page'];
+    const slopes = Object.fromEntries(names.map((name) => [name, slope(warm, name)]));
+    const grown = names.filter((name) => slopes[name] > (name === 'worker' || name === 'page' ? MOST_BYTES : 0));
+    if (grown.length > 0) throw new Error(`${device}: ${grown.map((name) => `${name} grows by ${slopes[name]} a text`).join(', ')}`);
+    const head = ['texts', 'buffers made', 'buffers given back', 'pipelines made', 'bind groups made', 'wasm heap, bytes', "the worker's JavaScript, bytes", "the page's JavaScript, bytes"];
+    const last = [`slope a text, from text ${warm[0].text} on`, ...names.map((name) => slopes[name].toFixed(name === 'worker' || name === 'page' ? 1 : 0))];
+    return table([head, ...samples.map((sample) => [sample.text, ...names.map((name) => sample[name])]), last]);
+  });
   const about = `# Two hundred texts by one model
 
 A model of two small layers is loaded once and writes ${TEXTS} texts of four tokens, each with another seed, in one page of headless Chromium: \`npm run evidence
 generations\`. Every ${STEP}th text what is held is told; JavaScript after two collections. The first hundred warm up: what the browser compiles of the
 JavaScript counts as its heap, and levels off. What is held may not grow in the second hundred, the JavaScript by ${MOST_BYTES} bytes a text at most.
 `;
-  await writeFile(`${root}tests/evidence/generations.md`, [about, ...sections].join('\n'));
+  await writeFile(`${root}tests/evidence/generations.md`, [about, ...told].join('\n'));
 });

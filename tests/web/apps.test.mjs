@@ -1,5 +1,5 @@
 // A user's program under each tool that people use: installed from what `npm pack` makes, built without a warning, run in Chromium (or
-// Node); all write the native program's ids. The folders of tests/web/fixtures are what such a user would have.
+// Node); all write what the native program writes. The folders of examples and of tests/web/fixtures are what such a user would have.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -15,7 +15,9 @@ import { kitfox, native } from './native.mjs';
 import { model, root, startServer } from './server.mjs';
 
 /** Each with the folder that its build leaves for a server. */
-const APPS = { plain: '.', vite: 'dist', webpack: 'dist', esbuild: 'dist', next: 'dist' };
+const APPS = { plain: '.', react: 'dist', webpack: 'dist', esbuild: 'dist', next: 'dist' };
+/** Those that people start from: they show the text, and write when they are asked to. */
+const EXAMPLES = ['plain', 'react', 'node'];
 const MOST_PACKED_BYTES = 2_000_000;
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 
@@ -35,14 +37,18 @@ before(async () => {
   tarball = path.join(place, packed.filename);
   console.log(`npm pack: ${packed.size} bytes (at most ${MOST_PACKED_BYTES}), ${packed.files.length} files`);
   assert.ok(packed.size <= MOST_PACKED_BYTES);
-  expected = (await native(PROMPT, 16)).ids;
+  // Where the examples' own `file:../../web` leads to.
+  await rm(path.join(place, 'web'), { recursive: true, force: true });
+  await mkdir(path.join(place, 'web'));
+  await exec('tar', ['-xf', tarball, '--strip-components=1', '-C', path.join(place, 'web')]);
+  expected = await native(PROMPT, 16);
   browser = await chromium({ webgpu: false });
 });
 after(() => browser?.close());
 
 /** A fresh copy with its packages; those of a run before are kept while its lock file is the same. */
 async function installed(name) {
-  const [from, to] = [path.join(root, 'tests/web/fixtures', name), path.join(place, name)];
+  const [from, to] = [path.join(root, EXAMPLES.includes(name) ? 'examples' : 'tests/web/fixtures', name), path.join(place, 'apps', name)];
   const lock = await readFile(path.join(from, 'package-lock.json'), 'utf8').catch(() => '');
   const had = await readFile(path.join(to, 'node_modules/.lock'), 'utf8').catch(() => undefined);
   if (had !== lock) await rm(to, { recursive: true, force: true });
@@ -68,7 +74,7 @@ async function built(folder) {
 }
 
 for (const [name, output] of Object.entries(APPS)) {
-  test(`an app with ${name} builds without a warning and writes the native ids`, async () => {
+  test(`an app with ${name} builds without a warning and writes what the native program writes`, async () => {
     const folder = await installed(name);
     const said = await built(folder);
     assert.doesNotMatch(said, /warn|⚠|deprecat|can't resolve|critical dependency/i);
@@ -78,8 +84,15 @@ for (const [name, output] of Object.entries(APPS)) {
     ]);
     try {
       const { page, complaints } = await openPage(browser, `${server.url}/`);
-      await until(page, () => document.body?.dataset.ids !== undefined);
-      assert.deepEqual(JSON.parse(await page.evaluate(() => document.body.dataset.ids)), expected);
+      if (EXAMPLES.includes(name)) {
+        await until(page, () => document.getElementById('write')?.disabled === false);
+        await page.click('#write');
+        await until(page, () => document.getElementById('status').textContent.startsWith('16 tokens, '));
+        assert.equal(await page.$eval('output', ({ textContent }) => textContent), PROMPT + expected.text);
+      } else {
+        await until(page, () => document.body?.dataset.ids !== undefined);
+        assert.deepEqual(JSON.parse(await page.evaluate(() => document.body.dataset.ids)), expected.ids);
+      }
       assert.deepEqual(complaints, []);
       await page.close();
     } finally {
@@ -88,7 +101,7 @@ for (const [name, output] of Object.entries(APPS)) {
   });
 }
 
-test('a program in Node writes the native ids, from a file and from a server', async () => {
+test('a program in Node writes what the native program writes, from a file and from a server', async () => {
   const folder = await installed('node');
   const server = await startServer([['/models/', path.dirname(model)]]);
   try {
@@ -96,13 +109,13 @@ test('a program in Node writes the native ids, from a file and from a server', a
     await rm(path.join(folder, odd), { force: true });
     await symlink(model, path.join(folder, odd));
     for (const from of [path.relative(folder, model), `${server.url}/models/demo.gguf`, odd]) {
-      const { stdout } = await exec(process.execPath, ['main.js', from, 'cpu'], { cwd: folder, env });
-      assert.deepEqual(JSON.parse(stdout).ids, expected, from);
+      const { stdout } = await exec(process.execPath, ['main.js', from, PROMPT, 'cpu'], { cwd: folder, env });
+      assert.equal(stdout, `${PROMPT}${expected.text}\n`, from);
     }
     // No WebGPU there: asked for, it is an error of its own; not asked for, the CPU does.
-    const refused = await exec(process.execPath, ['main.js', path.relative(folder, model), 'gpu'], { cwd: folder, env }).catch((error) => error);
-    assert.match(String(refused.stderr), /no-gpu|has no WebGPU/);
-    const absent = await exec(process.execPath, ['main.js', 'absent.gguf', 'cpu'], { cwd: folder, env }).catch((error) => error);
+    const refused = await exec(process.execPath, ['main.js', path.relative(folder, model), PROMPT, 'gpu'], { cwd: folder, env }).catch((error) => error);
+    assert.match(String(refused.stderr), /Node has no WebGPU of its own, and the npm package webgpu is not installed/);
+    const absent = await exec(process.execPath, ['main.js', 'absent.gguf', PROMPT, 'cpu'], { cwd: folder, env }).catch((error) => error);
     assert.match(String(absent.stderr), /absent\.gguf/);
   } finally {
     await server.close();
@@ -125,10 +138,11 @@ test('a program in Node runs on the GPU through the package webgpu', { skip: !ex
       fox.dispose();
       return { logits: [...logits], gpu: info.gpu, device: info.device };
     };
-    console.log(JSON.stringify([await run('gpu'), await run('cpu')]));`;
+    console.log(JSON.stringify([await run('gpu'), await run('cpu'), await Kitfox.probe()]));`;
   await cp(path.join(root, 'node_modules/webgpu'), path.join(folder, 'node_modules/webgpu'), { recursive: true });
   const node = exec(process.execPath, ['--input-type=module', '-e', script], { cwd: folder, env: { ...env, VK_DRIVER_FILES: SWIFTSHADER } });
-  const [gpu, cpu] = JSON.parse((await node).stdout);
+  const [gpu, cpu, probe] = JSON.parse((await node).stdout);
+  assert.deepEqual([probe.webgpu, probe.software], [true, true], 'what is looked for is what a load finds');
   t.diagnostic(gpu.device);
   assert.deepEqual([gpu.gpu, cpu.gpu], [true, false]);
   const worst = Math.max(...gpu.logits.map((logit, ix) => Math.abs(logit - cpu.logits[ix])));

@@ -1,7 +1,9 @@
 // In a worker: counts every call of WebGPU by name, and tells the counts with each phase of a measurement, and at the end of a text, on the
 // channel `webgpu-counts`.
 
-const counts = {};
+// Of buffers it tells, too, how many live and their bytes: what was made, less what was destroyed.
+
+const counts = { liveBuffers: 0, liveBytes: 0 };
 for (const kind of ['GPUDevice', 'GPUQueue', 'GPUBuffer', 'GPUCommandEncoder', 'GPUComputePassEncoder']) {
   const methods = globalThis[kind].prototype;
   for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(methods))) {
@@ -12,6 +14,24 @@ for (const kind of ['GPUDevice', 'GPUQueue', 'GPUBuffer', 'GPUCommandEncoder', '
     };
   }
 }
+
+const { createBuffer } = GPUDevice.prototype;
+GPUDevice.prototype.createBuffer = function (descriptor) {
+  const buffer = Reflect.apply(createBuffer, this, [descriptor]);
+  counts.liveBuffers += 1;
+  counts.liveBytes += buffer.size;
+  return buffer;
+};
+const { destroy } = GPUBuffer.prototype;
+const destroyed = new WeakSet();
+GPUBuffer.prototype.destroy = function () {
+  if (!destroyed.has(this)) {
+    destroyed.add(this);
+    counts.liveBuffers -= 1;
+    counts.liveBytes -= this.size;
+  }
+  return Reflect.apply(destroy, this, []);
+};
 
 const channel = new BroadcastChannel('webgpu-counts');
 const say = self.postMessage.bind(self);

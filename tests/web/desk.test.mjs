@@ -2,11 +2,14 @@
 // is there, as the native program does from that text.
 
 import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import http from 'node:http';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { createServer } from 'vite';
+import { build, createServer } from 'vite';
 import { policyOf } from '../../www/policy.mjs';
+import { pageOf } from '../../www/vite.config.mjs';
 import { chromium } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { native } from './native.mjs';
@@ -333,6 +336,20 @@ test('a model comes as a file, chosen or dropped, as parts, or from an address o
 test('the policy names the other hosts that models of the list are on, each once, and no more', () => {
   const policy = policyOf([{ url: 'models/demo.gguf' }, { url: 'https://b.example/a/x.gguf' }, { url: 'https://a.example:8443/x.gguf' }, { url: 'https://b.example/y.gguf' }]);
   assert.match(policy, /; connect-src 'self' https:\/\/a\.example:8443 https:\/\/b\.example; /);
+});
+
+test('a build writes that policy into its pages and its service worker', async () => {
+  const out = await mkdtemp(path.join(tmpdir(), 'kitfox-page-'));
+  try {
+    const models = [{ url: 'models/demo.gguf' }, { url: 'https://a.example:8443/x.gguf' }];
+    await build({ ...pageOf(models, out), configFile: false, logLevel: 'error' });
+    const read = (name) => readFile(path.join(out, name), 'utf8');
+    for (const name of ['index.html', 'bench.html']) assert.ok((await read(name)).replaceAll('&#39;', "'").includes(`content="${policyOf(models)}"`), name);
+    assert.ok((await read('sw.js')).includes(`const POLICY = ${JSON.stringify(policyOf(models))};`));
+    assert.ok((await read('sw.js')).includes('const HOSTS = ["https://a.example:8443"];'));
+  } finally {
+    await rm(out, { recursive: true });
+  }
 });
 
 test('the page’s policy lets nothing out and no other script in', async () => {

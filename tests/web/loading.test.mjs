@@ -22,7 +22,8 @@ const LOADS = async (Kitfox, { collect, fails }, loads) => {
     const load = Kitfox.load(url, { device: 'cpu', context: 64, onEvent: (event) => events.push(event), ...options });
     const fox = await load.catch(() => undefined);
     if (fox === undefined) {
-      told.push({ error: await fails(load), events });
+      const { cause } = await load.catch((error) => error);
+      told.push({ error: await fails(load), cause: cause instanceof Error ? cause.message : undefined, events });
       continue;
     }
     const { ids } = await collect(fox.generate('The fox', { temperature: 0, maxTokens: 3 }));
@@ -37,14 +38,15 @@ async function otherHost() {
   const stored = { '/plain': bytes, '/packed': gzipSync(bytes, { level: 1 }) };
   const breaks = { '/plain': [9_000_000], '/packed': [9_000_000] };
   const server = http.createServer((request, response) => {
-    const data = stored[request.url];
+    const { pathname } = new URL(request.url, 'http://host');
+    const data = stored[pathname];
     const at = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
     const headers = { 'access-control-allow-origin': '*', 'last-modified': 'Mon, 02 Nov 2026 10:00:00 GMT', 'cache-control': 'no-store', 'content-length': data.length - at };
-    if (request.url === '/packed') headers['content-encoding'] = 'gzip';
+    if (pathname === '/packed') headers['content-encoding'] = 'gzip';
     if (request.method === 'OPTIONS') return response.writeHead(403).end();
     if (at > 0) headers['content-range'] = `bytes ${at}-${data.length - 1}/${data.length}`;
     response.writeHead(at > 0 ? 206 : 200, headers);
-    const end = breaks[request.url].shift();
+    const end = breaks[pathname].shift();
     if (end === undefined) return response.end(data.subarray(at));
     response.write(data.subarray(at, end), () => setTimeout(() => response.destroy(), 500));
   });
@@ -140,6 +142,10 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
           worked(told);
           assert.equal(/resume/.test(told.kinds), !ended, told.kinds);
         }
+        // How long the file is, another host does not say; that there is no room for it can be seen all the same.
+        const [full] = await loads({ url: `${host.url}/plain?full`, workerUrl: '/tests/without-worker.mjs?quota' });
+        worked(full, 'uncached');
+        assert.match(full.events[0].reason, new RegExp(`quota: ${bytes.length} bytes are needed, 1000000 are available`));
       } finally {
         host.close();
       }
@@ -149,6 +155,7 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       const url = faults.set('/f/left.gguf', { breaks: [10_000_000] });
       const [failed] = await loads({ url, retries: 0 });
       const [, came] = /^network: \S+left.gguf: the connection broke at byte (\d+): /.exec(failed.error) ?? [];
+      assert.ok(failed.cause?.length > 0 && failed.error.includes(failed.cause), JSON.stringify(failed));
       // Whole pieces are kept; how much of what was sent had come by then, the browser decides.
       const kept = Math.floor(came / PIECE) * PIECE;
       assert.ok(kept > 0 && kept <= 2 * PIECE, failed.error);
@@ -365,22 +372,27 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
     });
 
     test('an abort in every phase is followed by a load that works', async () => {
-      const run = async (Kitfox, { fails }, url) => {
+      const run = async (Kitfox, { collect, fails }, url) => {
         const ended = {};
-        for (const phase of ['fetch', 'verify', 'upload', 'compile', 'at once', 'soon']) {
+        await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 64 }).then((fox) => fox.dispose());
+        for (const phase of ['fetch', 'verify', 'compile', 'at once', 'soon', 'upload']) {
           const ends = new AbortController();
           const onProgress = (progress) => progress.phase === phase && ends.abort();
           if (phase === 'at once') queueMicrotask(() => ends.abort());
           if (phase === 'soon') setTimeout(() => ends.abort(), 30);
           ended[phase] = await fails(Kitfox.load(url, { device: 'cpu', context: 64, signal: ends.signal, onProgress }));
-          await Kitfox.evict(url);
+          const fox = await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 64, cache: 'only' });
+          ended[phase] += ` ${(await collect(fox.generate('The fox', { temperature: 0, maxTokens: 3 }))).ids}`;
+          fox.dispose();
+          // What came before the last abort is left for the load behind it.
+          if (phase !== 'upload') await Kitfox.evict(url);
         }
         return ended;
       };
-      const url = faults.set('/f/aborted.gguf', { slow: 120 });
-      for (const [phase, message] of Object.entries(await inPage(page, run, url))) assert.equal(message, 'aborted: aborted', phase);
+      const url = faults.set('/f/aborted.gguf', { slow: 60 });
+      for (const [phase, message] of Object.entries(await inPage(page, run, url))) assert.equal(message, `aborted: aborted ${ids}`, phase);
       const [told] = await loads({ url });
-      worked(told);
+      worked(told, 'resume');
     });
 
     test('a plan reads the header only, says what a load takes, and leaves the cache alone', async () => {
@@ -401,7 +413,7 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       assert.deepEqual([plan.fits, plan.reason, plan.hasTokenizer], [true, undefined, true]);
       assert.equal(huge.fits, false);
       assert.match(huge.reason, /^memory: .* a context of at most \d+ tokens fits/);
-      assert.match(wrong, /^argument: load: unknown option contxt/);
+      assert.match(wrong, /^argument: plan: unknown option contxt/);
       assert.match(none, /^format: .*magic/);
       assert.deepEqual(faults.take(url), ['whole', 'whole']);
       // Not every Firefox has WebGPU; it then says so.

@@ -153,6 +153,25 @@ test('a session saved in the browser goes on natively, and one saved natively go
   assert.deepEqual(complaints, []);
 });
 
+test('a session of another model is refused, and the one that it was to replace is as before', async () => {
+  await smallModel();
+  const [error, before, after] = await inPage(page, async (Kitfox, { fails }, PROMPT) => {
+    const [fox, other] = [await Kitfox.load('/models/demo.gguf', { device: 'cpu', context: 256 }), await Kitfox.load('/saved/small.gguf', { device: 'cpu', context: 256 })];
+    const [session, foreign] = [await fox.session(), await other.session()];
+    await session.append(PROMPT);
+    await foreign.append('The fox');
+    const before = (await session.save()).join();
+    const error = await fails(session.restore(await foreign.save()));
+    const after = (await session.save()).join();
+    for (const one of [fox, other]) one.dispose();
+    return [error, before, after];
+  }, PROMPT);
+  assert.match(error, /^format: .*model/);
+  assert.ok(before.length > 100);
+  assert.equal(after, before);
+  assert.deepEqual(complaints, []);
+});
+
 test('pieces tell which keys are live and freed, never too few as live, and a mark that is given up frees what it held', async () => {
   await smallModel();
   const seen = await inPage(page, async (Kitfox, _, PROMPT) => {

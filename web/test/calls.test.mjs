@@ -44,7 +44,10 @@ test('a load gives progress and info, with absolute URLs', async () => {
 });
 
 test('a load that fails, is aborted or panics ends its worker and leaves the next one alone', async () => {
-  await assert.rejects(Kitfox.load('missing'), { name: 'KitfoxError', code: 'http', message: 'the server answered 404' });
+  await assert.rejects(Kitfox.load('missing'), (error) => {
+    assert.ok(error instanceof KitfoxError && error.cause instanceof Error);
+    return error.code === 'http' && error.message === 'the server answered 404' && error.cause.name === 'TypeError' && error.cause.message === 'of the network';
+  });
   await assert.rejects(promptly(Kitfox.load('panics')), { code: 'crashed' });
   await assert.rejects(Kitfox.load('m', { workerUrl: 'absent.js' }), { code: 'worker' });
   const ends = new AbortController();
@@ -75,12 +78,53 @@ test('pieces, return value and summary', async () => {
   assert.deepEqual(pieces.map(({ kvBytesLive, kvBytesFreed }) => [kvBytesLive, kvBytesFreed]), [[64, 0], [128, 1], [192, 2]], 'as far as the engine knows');
   assert.deepEqual(prefills, [{ done: 4, total: 6 }, { done: 6, total: 6 }]);
   assert.equal(step.value, generation.summary);
+  assert.deepEqual(await generation.return(), { done: true, value: generation.summary }, 'left after its end');
   const { finish, tokens, promptTokens, seed, tokensPerSecond, firstTokenMs } = generation.summary;
   assert.deepEqual({ finish, tokens, promptTokens, seed }, { finish: 'length', tokens: 3, promptTokens: 6, seed: 5 });
   assert.ok(tokensPerSecond > 0 && firstTokenMs >= 0);
   const { kvBytesLive, kvBytesFreed, cpuUsPerToken } = generation.summary;
   assert.deepEqual([kvBytesLive, kvBytesFreed, cpuUsPerToken], [192, 5, 2.5]);
   assert.deepEqual(await generation.next(), { done: true, value: undefined });
+});
+
+test('an answer that never began has its summary, too: ended by its signal before, and left before its first piece', async () => {
+  const fox = await Kitfox.load('m');
+  const never = { finish: 'aborted', promptTokens: 0, tokens: 0, tokensPerSecond: 0, seed: 5 };
+  const ended = fox.generate('abc', { seed: 5, signal: AbortSignal.abort() });
+  await assert.rejects(ended.next(), { code: 'aborted' });
+  assert.deepEqual(ended.summary, never);
+  const left = fox.generate('abc', { seed: 5 });
+  assert.deepEqual(await left.return(), { done: true, value: never });
+  assert.deepEqual(left.summary, never);
+  const failed = fox.generate('bad');
+  await assert.rejects(failed.next(), { code: 'context-full' });
+  assert.deepEqual([await failed.return(), failed.summary], [{ done: true, value: undefined }, undefined]);
+  await stillWorks(fox);
+});
+
+test('tokens that come together count for the time of their piece: none is counted for the first', async (t) => {
+  const fox = await Kitfox.load('m');
+  let now = 0;
+  t.mock.method(performance, 'now', () => now);
+  let open;
+  let shut = new Promise((resolve) => (open = resolve));
+  let pieces = 0;
+  made[0].engine.next = async () => {
+    await shut;
+    shut = new Promise((resolve) => (open = resolve));
+    pieces += 1;
+    return { text: 'abcd', ids: [1, 2, 3, 4], kvBytesLive: 0, kvBytesFreed: 0, ...(pieces === 3 ? { finish: 'length' } : {}) };
+  };
+  const generation = fox.generate('abc');
+  for (let piece = 0; piece < 3; piece += 1) {
+    const next = generation.next();
+    open();
+    assert.equal((await promptly(next)).value.ids.length, 4);
+    now += 500;
+  }
+  await promptly(generation.next());
+  // Two pieces of four tokens in a second, after the first.
+  assert.deepEqual([generation.summary.tokens, generation.summary.tokensPerSecond], [12, 8]);
 });
 
 test('a seed is made up when none is given, and told', async () => {
@@ -346,7 +390,14 @@ test('what is no URL is an argument error that names it, before any worker is st
   for (const options of [{ url: 'http://' }, { url: 'http://[' }, { wasmUrl: '//' }, { workerUrl: 'https://:x' }]) {
     const { url = 'good', ...rest } = options;
     const [[name, written]] = Object.entries(options);
-    await assert.rejects(Kitfox.load(url, rest), { name: 'KitfoxError', code: 'argument', message: `load: ${name}: expected a URL, got "${written}"` });
+    for (const call of ['load', 'plan']) {
+      await assert.rejects(Kitfox[call](url, rest), { name: 'KitfoxError', code: 'argument', message: `${call}: ${name}: expected a URL, got "${written}"` });
+    }
+  }
+  await assert.rejects(Kitfox.evict('http://'), { code: 'argument', message: 'evict: url: expected a URL, got "http://"' });
+  const wrong = [[5, {}], ['m', { contxt: 1 }], ['m', { manifest: {} }], [['m', 'm'], {}], [['m', 'n'], { manifest: 'x' }], [new Blob([]), { manifest: true }]];
+  for (const [source, options] of wrong) {
+    for (const call of ['load', 'plan']) await assert.rejects(Kitfox[call](source, options), ({ message }) => message.startsWith(`${call}: `));
   }
   assert.equal(made.length, before);
 });
@@ -354,6 +405,8 @@ test('what is no URL is an argument error that names it, before any worker is st
 test('a worker that the browser refuses, or a place without workers, is a worker error', async () => {
   const { Worker } = globalThis;
   const { getBuiltinModule } = process;
+  const { location } = globalThis;
+  const versions = Object.getOwnPropertyDescriptor(process, 'versions');
   try {
     globalThis.Worker = class {
       constructor() {
@@ -361,13 +414,22 @@ test('a worker that the browser refuses, or a place without workers, is a worker
       }
     };
     await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: not of this origin/ });
-    // A Node of before its modules could be asked for by name, and whatever else has neither kind of worker.
+    // A Node of before its modules could be asked for by name.
     delete globalThis.Worker;
     process.getBuiltinModule = undefined;
+    const old = { name: 'KitfoxError', code: 'worker', message: `the worker cannot be started: Node ${process.versions.node} is too old: expected 20.16 or newer (of 22: 22.3 or newer)` };
+    await assert.rejects(Kitfox.load('good'), old);
+    delete globalThis.location;
+    await assert.rejects(Kitfox.load('a path.gguf'), old);
+    globalThis.location = location;
+    // What is neither a browser nor Node.
+    Object.defineProperty(process, 'versions', { value: {}, configurable: true });
     await assert.rejects(Kitfox.load('good'), { name: 'KitfoxError', code: 'worker', message: /cannot be started: Worker is not defined/ });
   } finally {
     globalThis.Worker = Worker;
     process.getBuiltinModule = getBuiltinModule;
+    globalThis.location = location;
+    Object.defineProperty(process, 'versions', versions);
   }
 });
 

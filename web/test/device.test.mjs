@@ -27,6 +27,16 @@ test('auto takes hardware, and says why it takes the CPU', async () => {
   }
 });
 
+test('an adapter that the browser never gives is done without after a minute', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const hung = { requestAdapter: () => new Promise(() => {}) };
+  const choices = [chooseDevice('auto', hung), chooseDevice('gpu', hung).catch(({ code }) => code)];
+  t.mock.timers.tick(60_000);
+  const [auto, gpu] = await Promise.all(choices);
+  assert.deepEqual([auto.device, gpu], ['cpu', 'no-gpu']);
+  assert.match(auto.note, /refused a WebGPU adapter: nothing came for 60 s$/);
+});
+
 test('gpu takes any adapter, and fails without one', async () => {
   assert.deepEqual(await chooseDevice('gpu', hardware), { device: 'gpu' });
   assert.deepEqual(await chooseDevice('gpu', software), { device: 'gpu' });

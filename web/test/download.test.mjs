@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { Download, StartOver } from '../dist/download.js';
+import { Download, StartOver, brokenOff } from '../dist/download.js';
 
 const bytes = Uint8Array.from({ length: 300_000 }, (_, i) => (i * 31 + (i >> 8)) & 0xff).fill(0x47, 0, 4);
 
@@ -67,6 +67,31 @@ test('the length is told only where it is that of the file', async () => {
   assert.equal(await length({}), 300_000);
   assert.equal(await length({ 'content-length': 'many' }), undefined);
   assert.equal(await length({ 'content-length': '100', 'content-encoding': 'gzip' }), undefined);
+});
+
+test('of another origin the length on the wire is an estimate, and no more', async () => {
+  const hidden = (response) => Object.defineProperty(response, 'type', { value: 'cors' });
+  const whole = () => hidden(new Response(bytes, { headers: { 'content-length': 300_000 } }));
+  const rest = () => hidden(new Response(bytes.slice(50_000), { status: 206, headers: { 'content-length': 250_000, etag: '"one"' } }));
+  const opened = await Download.open('m', serving(10, { answers: [whole()] }));
+  assert.deepEqual([opened.length, opened.estimate], [undefined, 300_000]);
+  const going = await Download.open('m', { ...serving(10, { answers: [rest()] }), from: 50_000, version: { etag: '"one"' } });
+  assert.deepEqual([going.length, going.estimate], [undefined, 300_000]);
+  assert.equal((await Download.open('m', serving(10, { answers: [new Response(bytes)] }))).estimate, undefined);
+});
+
+test('a body that stops coming is broken off after a minute, one that ends is not', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const coming = new ReadableStream({ start: (controller) => controller.enqueue(bytes) });
+  const stops = brokenOff(coming);
+  let broken = false;
+  for (const body of [new Response(bytes).body, null]) brokenOff(body).catch(() => (broken = true));
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+  t.mock.timers.tick(60_000);
+  await assert.rejects(stops, { message: 'nothing came for 60 s' });
+  t.mock.timers.tick(60_000);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(broken, false);
 });
 
 test('a refusal, silence and a web page are told apart', async () => {

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import test from 'node:test';
 import { runInNewContext } from 'node:vm';
 import { checkBench } from '../dist/bench.js';
-import { MOST_BIASES, MOST_CHUNK, MOST_IN_FLIGHT, MOST_TEXT, checkGates, checkGenerate, checkLoad, checkLogits, checkText, checkTokenize } from '../dist/options.js';
+import { MOST_BIASES, MOST_CHUNK, MOST_CONTEXT, MOST_IN_FLIGHT, MOST_TEXT, checkGates, checkGenerate, checkLoad, checkLogits, checkText, checkTokenize } from '../dist/options.js';
 
 const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
 
@@ -39,7 +39,8 @@ test('bad load options are refused by name', () => {
   refuses(() => checkLoad('m', { contxt: 1 }), /unknown option contxt \(known: onProgress, .*context/);
   refuses(() => checkLoad('m', { toString: 1 }), /unknown option toString/);
   for (const device of ['webgpu', 1, null]) refuses(() => checkLoad('m', { device }), /device: expected 'auto', 'gpu' or 'cpu'/);
-  for (const context of [0, 1, 1.5, NaN, '512', -1]) refuses(() => checkLoad('m', { context }), /context: expected a whole number/);
+  for (const context of [1, MOST_CONTEXT]) checkLoad('m', { context });
+  for (const context of [0, MOST_CONTEXT + 1, 2 ** 31 - 1, 1.5, NaN, '512', -1]) refuses(() => checkLoad('m', { context }), /context: expected a whole number/);
   refuses(() => checkLoad('m', { onProgress: 1 }), /onProgress: expected a function, got 1/);
   for (const kv of ['f64', 16]) refuses(() => checkLoad('m', { kv }), /kv: expected 'f16' or 'f32'/);
   for (const prune of [0, 1, -0.1, NaN, 'on', '4e-5', null, true]) {
@@ -103,11 +104,28 @@ test('bad bench options are refused by name', () => {
 test('ranges are those of the engine', async () => {
   const constant = async (file, name) => {
     const source = await readFile(new URL(`../../src/${file}`, import.meta.url), 'utf8');
-    return Number(new RegExp(`const ${name}: usize = (\\d+);`).exec(source)?.[1]);
+    const [, base, shift = 0] = new RegExp(`const ${name}: usize = (\\d+)(?: << (\\d+))?;`).exec(source) ?? [];
+    return Number(base) * 2 ** Number(shift);
   };
   assert.equal(MOST_CHUNK, await constant('session/memory.rs', 'MAX_CHUNK'));
+  assert.equal(MOST_CONTEXT, await constant('session/load.rs', 'MAX_CONTEXT'));
   assert.equal(MOST_IN_FLIGHT, await constant('session/draw.rs', 'MAX_IN_FLIGHT'));
   assert.equal(MOST_BIASES, await constant('kernel/sample/options.rs', 'MAX_BIASES'));
+});
+
+test('every option of `kitfox generate` is one here, or the README says why not', async () => {
+  const read = (path) => readFile(new URL(path, import.meta.url), 'utf8');
+  const [generate, shared, readme] = await Promise.all(['../../src/cli/generate.rs', '../../src/cli/mod.rs', '../README.md'].map(read));
+  const its = /struct ModelArguments \{([^]*?)\n\}/.exec(shared)[1];
+  const fields = [...`${generate}${its}`.matchAll(/#\[arg\([^\]]*\blong\b[^]*?\)\]\n\s*(?:pub )?(\w+): /g)].map(([, name]) => name);
+  assert.ok(fields.length > 20 && fields.includes('check') && fields.includes('device'), fields.join());
+  const named = { temp: 'temperature', tokens: 'maxTokens', model: 'source', prompt: 'prompt' };
+  const camel = (name) => named[name] ?? name.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
+  const [, lacks] = /\n## What the command line has([^]*?)\n## /.exec(readme);
+  const words = new Set([...readme.replace(lacks, '').matchAll(/`([^`\n]+)`/g)].flatMap(([, code]) => code.split(/\W+/)));
+  for (const name of fields) {
+    assert.ok(words.has(camel(name)) || lacks.includes(`--${name.replaceAll('_', '-')}`), `--${name}`);
+  }
 });
 
 test('what is no token id is refused by name', () => {

@@ -21,6 +21,13 @@ async function packed() {
   return files.map((file) => file.path);
 }
 
+test('the package names the versions of Node that its README and its own refusal name', async () => {
+  const { engines } = JSON.parse(await readFile(`${web}package.json`, 'utf8'));
+  assert.equal(engines.node, '>=20.16 <21 || >=22.3');
+  assert.match(await readFile(`${web}README.md`, 'utf8'), /Node 20\.16 or newer \(22\.3 or newer of 22\)/);
+  assert.match(await readFile(`${web}node.ts`, 'utf8'), /expected 20\.16 or newer \(of 22: 22\.3 or newer\)/);
+});
+
 test('the package holds what its exports, its modules and a reader ask for, and nothing else', async () => {
   const files = await packed();
   const { exports } = JSON.parse(await readFile(`${web}package.json`, 'utf8'));

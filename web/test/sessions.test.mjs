@@ -78,8 +78,9 @@ class Engine {
 
   marks = [];
   markSession = async (session) => {
-    this.marks.push(this.get(session).length);
-    return this.marks.at(-1);
+    const tokens = this.get(session).length;
+    if (!this.marks.includes(tokens)) this.marks.push(tokens);
+    return tokens;
   };
   unmarkSession = (session, tokens) => {
     this.get(session);
@@ -283,9 +284,21 @@ const CHANGES = {
   append: (session, options) => session.append('def', options),
   rewind: (session, options) => session.rewind(1, options),
   restore: (session, options) => session.restore(Uint8Array.of(120, 121), options),
+  mark: (session, options) => session.mark(options),
+  'mark where one is': (session, options) => session.mark(options),
+  unmark: (session, options) => session.unmark(3, options),
   fork: (session, options) => session.fork(options),
   session: (session, options, fox) => fox.session(options),
 };
+/** What is asked of the engine for it. */
+const METHODS = { append: 'readSession', mark: 'markSession', 'mark where one is': 'markSession', session: 'openSession' };
+
+test('every call that changes a session is in the table', async () => {
+  const { constructor: Session } = await (await Kitfox.load('m')).session();
+  const calls = Object.getOwnPropertyNames(Session.prototype).filter((name) => !['constructor', 'generate', 'save', 'dispose'].includes(name));
+  assert.deepEqual(calls.filter((name) => !Object.hasOwn(CHANGES, name)), []);
+});
+
 for (const [name, change] of Object.entries(CHANGES)) {
   test(`an abort of ${name}, whenever it comes, says what is so`, async () => {
     for (const moment of ['in its last step', 'before its answer is heard']) {
@@ -293,22 +306,28 @@ for (const [name, change] of Object.entries(CHANGES)) {
       const session = await fox.session();
       await session.append('abc');
       const { engine } = workers.made.at(-1);
-      const seen = async () => [await textOf(session), engine.sessions.size];
+      const seen = async () => [await textOf(session), engine.sessions.size, String(engine.marks)];
+      const prepare = async () => {
+        engine.marks = [];
+        if (['unmark', 'mark where one is'].includes(name)) await session.mark();
+      };
+      await prepare();
       const before = await seen();
       await change(session, {}, fox);
       const after = await seen();
       await session.restore(Uint8Array.from(ids('abc')));
       for (const number of [...engine.sessions.keys()].slice(1)) engine.closeSession(number);
+      await prepare();
 
       const ends = new AbortController();
       if (moment.startsWith('before')) beforePage(({ type }) => void (type === 'value' && ends.abort('enough')));
       else {
-        const method = { append: 'readSession', rewind: 'rewindSession', restore: 'restoreSession', fork: 'forkSession', session: 'openSession' }[name];
+        const method = METHODS[name] ?? `${name}Session`;
         const work = engine[method].bind(engine);
         engine[method] = (...given) => {
           const done = work(...given);
           if (name !== 'append') ends.abort('enough');
-          if (name === 'rewind' || name === 'session') return done; // at once: nothing can come in between
+          if (!(done instanceof Promise)) return done; // at once: nothing can come in between
           return done.then(async (value) => {
             if (name !== 'append' || value.done === value.total) {
               ends.abort('enough');

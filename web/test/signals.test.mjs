@@ -2,6 +2,7 @@
 // called is usable afterwards. The table must have every method that there is: a new one fails here until it is in it.
 
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import test, { afterEach } from 'node:test';
 import { holdLayer, holdModel } from '../dist/answers.js';
 import * as kitfox from '../dist/kitfox.js';
@@ -79,7 +80,11 @@ const model = () => Kitfox.load('m');
 const session = async () => (await model()).session();
 const layerOf = () => ((layer = true), ForgettingAttentionLayer.load('m'));
 const none = async () => undefined;
-const text = (generation) => generation.next().then(({ value }) => `${value}`);
+const text = async (generation) => {
+  const { value } = await generation.next();
+  await generation.return();
+  return `${value}`;
+};
 
 /**
  * Every call: what it is called on, the call, and who keeps it waiting: the `engine`, a load that has `stalled`, or the `browser`. What it gives
@@ -87,7 +92,7 @@ const text = (generation) => generation.next().then(({ value }) => `${value}`);
  */
 const CALLS = {
   'Kitfox.load': [none, (_, options) => Kitfox.load('m', options), 'stalled', (_, options) => Kitfox.load('stalled', options)],
-  'Kitfox.load, kept for good': [none, (_, options) => Kitfox.load('m', options), 'browser', (_, options) => Kitfox.load('m', { persist: true, ...options })],
+  'Kitfox.load, kept for good': [none, (_, options) => Kitfox.load('m', { persist: true, ...options }), 'stalled', (_, options) => Kitfox.load('stalled', { persist: true, ...options })],
   'Kitfox.plan': [none, (_, options) => Kitfox.plan('m', options), 'stalled', (_, options) => Kitfox.plan('stalled', options)],
   'Kitfox.probe': [none, (_, options) => Kitfox.probe(options), 'browser'],
   'Kitfox.cached': [none, (_, options) => Kitfox.cached(options), 'browser'],
@@ -131,8 +136,8 @@ test('every method of every class is in the table, and no exported function keep
   const methods = [Kitfox, Session, ForgettingAttentionLayer].flatMap(methodsOf);
   assert.deepEqual(methods.filter((name) => !known.includes(name) && !AT_ONCE.includes(name)), [], 'give it a signal, and put it into the table');
   assert.deepEqual([...known, ...AT_ONCE].filter((name) => !methods.includes(name)), [], 'there is no such method');
-  // A generation has its signal from `generate`; errors and pieces are values.
-  const others = Object.entries(kitfox).filter(([name]) => !['Kitfox', 'ForgettingAttentionLayer', 'KitfoxError', 'Piece'].includes(name));
+  // A generation has its signal from `generate`; errors are values.
+  const others = Object.entries(kitfox).filter(([name]) => !['Kitfox', 'ForgettingAttentionLayer', 'KitfoxError'].includes(name));
   for (const [name, value] of others) {
     assert.equal(typeof value, 'function', name);
     assert.equal(value.constructor.name, 'Function', `${name} is async, and in no table`);
@@ -175,10 +180,18 @@ for (const [name, [on, call, waitsFor, waiting = call]] of Object.entries(CALLS)
     const quiet = new AbortController();
     const after = await promptly(call(it, { signal: quiet.signal }));
     if (!(after instanceof Kitfox || after instanceof ForgettingAttentionLayer)) assert.deepEqual(after, before);
+    assert.deepEqual(getEventListeners(quiet.signal, 'abort'), []);
     quiet.abort();
     it?.dispose?.();
   });
 }
+
+test('a browser that asks its user whether files may stay holds no load up', async () => {
+  let asked = 0;
+  Object.defineProperty(globalThis, 'navigator', { value: { storage: { persist: () => ((asked += 1), new Promise(() => {})) } }, configurable: true });
+  (await promptly(Kitfox.load('m', { persist: true }))).dispose();
+  assert.equal(asked, 1);
+});
 
 test('a session that was opened for a caller who has gone is closed again', async () => {
   const fox = await model();

@@ -27,7 +27,7 @@ export function fakeWorkers(hold) {
         this.asked = message;
         const url = message.parts?.[0].url ?? message.from?.url ?? '';
         if (url.endsWith('stalled')) await new Promise(() => {});
-        if (url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404');
+        if (url.endsWith('missing')) throw new KitfoxError('http', 'the server answered 404', { cause: new TypeError('of the network') });
         if (url.endsWith('panics')) engine.panic('while loading');
         onEvent({ kind: 'uncached', url, reason: 'a test' });
         onProgress({ phase: 'upload', doneBytes: 1, totalBytes: 2, bytesPerSecond: 5 });

@@ -4,7 +4,6 @@ import {
   ForgettingAttentionLayer,
   Kitfox,
   KitfoxError,
-  Piece,
   type BenchReport,
   type FinishReason,
   type Generation,
@@ -17,6 +16,7 @@ import {
   type LoadOptions,
   type LoadProgress,
   type Mark,
+  type Piece,
   type Plan,
   type Probe,
   type Scores,
@@ -34,7 +34,7 @@ export async function write(url: URL, output: { append(text: string): void }): P
   const options: GenerateOptions = { maxTokens: info.contextTokens, stop: ['a', 'b'] as const, signal };
   const story: Generation = fox.generate('Once', options);
   try {
-    for await (const piece of story) output.append(piece instanceof Piece ? `${piece}${piece.ids[0]}` : '');
+    for await (const piece of story) output.append(shown(piece));
   } catch (error) {
     if (!(error instanceof KitfoxError)) throw error;
     const code: KitfoxErrorCode = error.code;
@@ -87,6 +87,13 @@ export async function attend(source: LayerSource, x: Float32Array): Promise<[Lay
   return [layer.info, y];
 }
 
+const shown = (piece: Piece): string => `${piece}${piece.ids[0]}`;
+
+export async function leave(story: Generation): Promise<number | undefined> {
+  const { value }: IteratorReturnResult<Summary | undefined> = await story.return();
+  return value?.tokens;
+}
+
 export function mistakes(fox: Kitfox): unknown[] {
   return [
     // @ts-expect-error no such option
@@ -99,6 +106,8 @@ export function mistakes(fox: Kitfox): unknown[] {
     Kitfox.load('m.gguf', { device: 'webgpu' }),
     // @ts-expect-error made by load only
     new Kitfox(),
+    // @ts-expect-error a type: pieces come of answers only
+    new Piece(),
     // @ts-expect-error not to be written
     (fox.info = {}),
     // @ts-expect-error a layer needs all its matrices
