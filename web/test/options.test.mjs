@@ -107,7 +107,11 @@ test('ranges are those of the engine', async () => {
   };
   assert.equal(MOST_CHUNK, await constant('session/memory.rs', 'MAX_CHUNK'));
   assert.equal(MOST_IN_FLIGHT, await constant('session/draw.rs', 'MAX_IN_FLIGHT'));
-  assert.equal(MOST_BIASES, await constant('kernel/sample.rs', 'MAX_BIASES'));
+  assert.equal(MOST_BIASES, await constant('kernel/sample/options.rs', 'MAX_BIASES'));
+  for (const file of ['web/session.rs', 'cli/input.rs']) {
+    const source = await readFile(new URL(`../../src/${file}`, import.meta.url), 'utf8');
+    assert.equal(MOST_TEXT, 2 ** 20 * Number(/const MAX_TEXT: \w+ = (\d+) << 20;/.exec(source)?.[1]));
+  }
 });
 
 test('what is no token id is refused by name', () => {
