@@ -8,8 +8,8 @@
 //! 3 model  gpu  format text              model does not know gpu; gpu does not know model
 //!      \    |     |     |
 //! 2   kernel|     |     |                kernel does not know gpu
-//!        \  |     |     |
-//! 1     graph     |     |                kernel and gpu meet only here
+//!        \  |     |     |                gpu knows kernels, and runs whatever a graph has recorded
+//! 1     graph     |     |                what kernels record and devices replay
 //!           \     |    /
 //! 0        num, error, json
 //! ```

@@ -153,6 +153,7 @@ impl Engine {
         on_progress: OnProgress,
         reopen: Reopen,
     ) -> Result<Engine, JsValue> {
+        let watched = options.is_watched();
         let options = options.read().map_err(|error| to_js(&error))?;
         let source = Box::new(JsSource { read, reopen: Some(reopen), name, len: length.map(|bytes| bytes as u64) });
         let model = async {
@@ -161,7 +162,11 @@ impl Engine {
                 let told = on_progress.call2(&JsValue::NULL, &(at.done_bytes as f64).into(), &(at.total_bytes as f64).into());
                 told.map(|_| ()).map_err(|_| Error::Aborted)
             };
-            Model::load(checkpoint, options, &mut progress).await
+            let mut model = Model::load(checkpoint, options, &mut progress).await?;
+            if watched {
+                model.watch()?;
+            }
+            Ok(model)
         };
         Ok(Self {
             model: model.await.map_err(|error| to_js(&error))?,
@@ -312,10 +317,7 @@ impl Engine {
         self.end();
         let tokenizer = self.model.tokenizer("gates").map_err(|error| to_js(&error))?;
         let ids = match text {
-            Some(text) => {
-                let text = tokenizer.encode(&text).map_err(|error| to_js(&error))?;
-                self.model.bos().into_iter().chain(text).collect()
-            }
+            Some(text) => self.model.ids_of("gates", &text).map_err(|error| to_js(&error))?,
             None => ids.unwrap_or_default(),
         };
         let texts = token_texts(tokenizer, &ids).map_err(|error| to_js(&error))?;

@@ -1,4 +1,4 @@
-// `npm test`: every check, in rings from the quickest to the widest, the first failure last. Needs only Node to start.
+// `npm test`: every check, in rings from the quickest to the widest, all of them; what failed is told last. Needs only Node to start.
 //
 //     npm test                    all rings
 //     npm test -- tint browsers   only these
@@ -52,28 +52,30 @@ await main(async () => {
   const asked = process.argv.slice(2);
   const unknown = asked.filter((name) => !Object.hasOwn(RINGS, name));
   if (unknown.length > 0) throw new Error(`no ring ${unknown.join(', ')}; the rings are ${Object.keys(RINGS).join(', ')}`);
-  // A build server builds once: what the next build could use again only costs time there.
   if (process.env.KITFOX_KERNEL) throw new Error('KITFOX_KERNEL is set: the tests would look at one kernel alone');
+  // A build server builds once: what the next build could use again only costs time there.
   if (process.env.CI) process.env.CARGO_INCREMENTAL ??= '0';
   const rows = [];
-  let failure;
+  const failures = [];
   const rings = Object.keys(RINGS).filter((name) => asked.length === 0 || asked.includes(name));
   for (const name of rings) {
-    if (failure !== undefined) {
+    // What one ring finds hides nothing of the next; only without what is to be installed there is nothing to see.
+    if (rows.some(([ring, state]) => ring === 'setup' && state === 'FAILED')) {
       rows.push([name, 'not run', '']);
       continue;
     }
     console.log(`\n=== ${name}`);
     const began = performance.now();
+    let state = 'passed';
     try {
       await RINGS[name]();
     } catch (error) {
-      failure = new Error(`ring ${name}: ${error.message}`);
+      state = 'FAILED';
+      failures.push(`ring ${name}: ${error.message}`);
     }
-    const seconds = ((performance.now() - began) / 1000).toFixed(1);
-    rows.push([name, failure === undefined ? 'passed' : 'FAILED', `${seconds} s`]);
+    rows.push([name, state, `${((performance.now() - began) / 1000).toFixed(1)} s`]);
   }
   console.log('');
   for (const [name, state, time] of rows) console.log(`${name.padEnd(12)}${state.padEnd(10)}${time.padStart(9)}`);
-  if (failure !== undefined) throw failure;
+  if (failures.length > 0) throw new Error(failures.join('\n'));
 });

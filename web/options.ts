@@ -37,6 +37,12 @@ export interface LoadOptions extends TransferOptions {
   baseline?: boolean;
   /** Whether `logits` can be called without `decode`: costs memory for the logits of a whole chunk. Default false. */
   scores?: boolean;
+  /**
+   * Whether every dispatch on the GPU is compared with its plain twin as it runs, as by `kitfox generate --check`: a call ends with `gpu` at the
+   * first that differs, with `not-finite` at the first number that is none, both with layer and kernel. Slow, to find faults; on the
+   * CPU an `argument` error. Default false.
+   */
+  check?: boolean;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
   /** Where worker.js is, when a bundler does not find it; same origin as the page. */
@@ -189,6 +195,7 @@ const LOAD: Record<keyof LoadOptions, Check> = {
   overflow: oneOf('error', 'slide'),
   baseline: flag,
   scores: flag,
+  check: flag,
   wasmUrl: location,
   workerUrl: location,
 };

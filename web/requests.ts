@@ -68,6 +68,8 @@ export interface Stats {
   kvBytesFreed: number;
   /** Bytes of sessions that wait for their turn, in the wasm heap. */
   sessionBytes: number;
+  /** Dispatches that were compared with their twins, and agreed: those of a model that was loaded with `check`. */
+  checkedDispatches: number;
   deviceBytes: number;
   heapBytes: number;
   dispatchesPerToken: number;

@@ -14,7 +14,7 @@ export interface ValueEngine {
   /** Scores the next ids; all of them come with the last. */
   score(): Promise<{ done: number; total: number; ids?: Uint32Array; logprobs?: Float32Array }>;
   checkKernel(ix: number): Promise<CheckedKernel & { done: number; total: number }>;
-  stats(): Promise<{ tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number }>;
+  stats(): Promise<{ tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number; checkedDispatches: number }>;
   openSession(): number;
   closeSession(session: number): void;
   sessionTokens(session: number): number;

@@ -1,4 +1,4 @@
-// The end of a page: the Λ beyond which no query sees it or any page before it, E_b = Λ_b + τ + ln G_b (fox.md 4). Λ_b is that of its last key,
+// The end of a page: the Λ beyond which no query sees it or any page before it, E_b = Λ_b + τ + ln G_b (docs/model.md, section 4). Λ_b is that of its last key,
 // τ = 2U − ln ε, G_b = Σ_{j ≤ b} exp(−(Λ_b − Λ_j)): when Λ_t > E_b, all keys up to there weigh less than ε of row t together.
 // Entry in lam_pages, behind all Λ: [pages, group] from params.ends on. After `fixed` and `lam_pages`.
 fn end_at(page: u32, head: u32) -> u32 {

@@ -12,7 +12,7 @@ use super::output::{Done, say};
 use super::{ModelArguments, gates_file, source};
 use clap::{Args, ValueEnum};
 use kitfox::format::Checkpoint;
-use kitfox::session::bench::Measured;
+use kitfox::session::bench::{BenchOptions, Measured};
 use kitfox::session::draw::check_in_flight;
 use kitfox::session::{LoadOptions, Model, Pruning, bench, load};
 use kitfox::{Error, Result};
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// English that a model knows, for the prompt.
-const TEXT: &str = include_str!("../../README.md");
+/// English that a model knows, for the prompt: from H. G. Wells, The Time Machine (public domain).
+const TEXT: &str = include_str!("bench/prompt.txt");
 
 #[derive(Args)]
 pub struct Arguments {
@@ -45,13 +45,13 @@ pub struct Arguments {
     #[arg(long, value_name = "G.safetensors")]
     gates: Option<PathBuf>,
     /// Tokens of the prompt: decoding starts behind them
-    #[arg(short, long, default_value_t = 1024, value_name = "TOKENS")]
+    #[arg(short, long, default_value_t = BenchOptions::default().context, value_name = "TOKENS")]
     context: usize,
     /// Tokens to generate in a run
-    #[arg(short, default_value_t = 128, value_name = "N")]
+    #[arg(short, default_value_t = BenchOptions::default().n, value_name = "N")]
     n: usize,
     /// Timed runs
-    #[arg(long, default_value_t = 5, value_name = "RUNS")]
+    #[arg(long, default_value_t = BenchOptions::default().runs, value_name = "RUNS")]
     runs: usize,
     /// Prompt tokens of a prefill replay
     #[arg(long, value_name = "N")]
@@ -198,6 +198,6 @@ fn made_up(arguments: &Arguments, shape: &[usize]) -> Result<Checkpoint> {
         "hidden_ratio": 3.5, "num_hidden_layers": layers, "num_heads": heads, "use_output_gate": true,
         "use_output_norm": true, "qk_norm": true, "use_k_shift": true, "use_v_shift": true
     });
-    let Value::Object(config) = config else { unreachable!("an object") };
+    let Value::Object(config) = config else { unreachable!("the literal above is an object") };
     load::random(config, arguments.quant().parse()?, 1)
 }

@@ -25,6 +25,7 @@ pub struct Arguments {
     /// Predictions at most
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
+    // As in the evaluations of `eval`: a help line is a literal, and each says what its own windows are.
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,
@@ -41,8 +42,7 @@ pub fn run(arguments: &Arguments) -> Done {
     let text = input::text(&arguments.file, input::MAX_TEXT)?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), scores: true, ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("perplexity"), load)?;
-    let mut ids = Vec::from_iter(model.bos());
-    ids.extend(model.tokenizer("perplexity")?.encode(&text)?);
+    let mut ids = model.ids_of("perplexity", &text)?;
     if ids.len() < 2 {
         return Err(Error::argument("file", "a text of at least one prediction", format!("{} tokens", ids.len())).into());
     }

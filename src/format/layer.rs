@@ -1,4 +1,4 @@
-//! The weights of one layer of the encoder family (fox.md 3): `q_proj k_proj v_proj out_proj` [d, d], `f_proj` [heads, d] and its
+//! The weights of one layer of the encoder family (docs/model.md, section 3): `q_proj k_proj v_proj out_proj` [d, d], `f_proj` [heads, d] and its
 //! bias `[heads]`, as floats or, for BitNet b1.58, ternary.
 //!
 //! A ternary matrix is never kept as floats: its rows are TQ2_0 blocks with d = 1, its one scale stands beside it.

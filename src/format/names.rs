@@ -66,16 +66,6 @@ pub fn to_canonical(name: &str) -> Option<String> {
     }
 }
 
-/// What Hugging Face checkpoints call a tensor that GGUF calls `canonical`: every name that [`to_canonical`] maps to it.
-pub fn to_hugging_face(canonical: &str) -> Vec<String> {
-    let (table, prefix, rest) = match layer(canonical, "blk.") {
-        Some((n, rest)) => (&LAYER[..], format!("model.layers.{n}."), rest),
-        None => (&GLOBAL[..], String::new(), canonical),
-    };
-    let found = table.iter().find(|(name, _)| *name == rest);
-    found.map_or_else(Vec::new, |(_, names)| names.iter().map(|name| format!("{prefix}{name}")).collect())
-}
-
 /// Whether quantization is for this tensor.
 pub fn is_matrix(canonical: &str) -> bool {
     match layer(canonical, "blk.") {
@@ -89,14 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_maps_there_and_back() {
+    fn every_name_means_one_tensor() {
         let mut all = std::collections::HashSet::new();
         let layers = LAYER.iter().map(|(name, others)| (format!("blk.11.{name}"), *others, "model.layers.11."));
         for (canonical, others, prefix) in layers.chain(GLOBAL.iter().map(|(name, others)| ((*name).into(), *others, ""))) {
             for other in others {
                 let name = format!("{prefix}{other}");
                 assert_eq!(to_canonical(&name).as_deref(), Some(canonical.as_str()));
-                assert!(to_hugging_face(&canonical).contains(&name));
                 assert!(all.insert(name), "{other} means two things");
             }
         }

@@ -84,12 +84,20 @@ impl Random {
         };
         let mut state = mix(mix(self.seed ^ mix(ix as u64)) ^ group);
         let mut uniform = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            (mix(state) >> 40) as f32 / (1 << 23) as f32 - 1.0
+            let number = splitmix64(state);
+            state = state.wrapping_add(GOLDEN);
+            (number >> 40) as f32 / (1 << 23) as f32 - 1.0
         };
         // A uniform number in (-1, 1) has variance 1/3.
         (0..n).map(|_| mean + deviation * 3f32.sqrt() * uniform()).collect()
     }
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The number that splitmix64 (Steele, Lea, Flood 2014) gives in a state; the next state is one golden ratio on.
+pub fn splitmix64(state: u64) -> u64 {
+    mix(state.wrapping_add(GOLDEN))
 }
 
 /// The finalizer of splitmix64: every bit of the result depends on every bit of x.

@@ -1,6 +1,6 @@
 //! What the attention kernels share: the shape of a layer's heads, where its keys lie, and the columns of the stacked projection.
 //!
-//! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j with Λ = −λ = Σ −log f (fox.md 1), kept as unsigned 32.32 fixed
+//! o_i = Σ_{j ≤ i} softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j with Λ = −λ = Σ −log f (docs/model.md, section 1), kept as unsigned 32.32 fixed
 //! point ([`lambda`]). Keys, values and Λ lie in pages of 64 keys, one layer and key head each, found through one page table
 //! `[max_pages, n_layers, n_kv_heads]`; a page id is valid in the three pools of its layer. Where several query heads share their
 //! keys, each has a Λ of its own, and a page holds the Λ of all of them. With a sliding window w, query i sees keys i − w + 1 to i.
@@ -31,7 +31,7 @@ pub const MAX_SPLITS: usize = 32;
 /// Slots of the shift rows: those of the last tokens, so that a sequence can go back by as many less one.
 pub const SHIFT_SLOTS: usize = 32;
 
-/// Epsilon of the norms of q and k, whatever `norm_eps` says (fox.md 2).
+/// Epsilon of the norms of q and k, whatever `norm_eps` says (docs/model.md, section 2).
 pub const QK_NORM_EPS: f32 = 1e-5;
 
 /// Below every score, and finite: the maximum of no keys.
@@ -168,7 +168,7 @@ pub struct Proj {
 /// offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors {
-    /// The buffer.
+    /// Of f32.
     pub buffer: BufferId,
     /// `[d]`; norms of q and k come together or not at all.
     pub q_norm: Option<usize>,
@@ -189,7 +189,7 @@ pub struct Vectors {
 pub struct GateTable {
     /// First word.
     pub at: usize,
-    /// Rows.
+    /// Rows after which it begins anew.
     pub period: usize,
 }
 

@@ -1,4 +1,4 @@
-//! o_i = Σ_j softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j over j ≤ i, or the last keys of a sliding window, for a chunk of queries (fox.md 1).
+//! o_i = Σ_j softmax_j(q_i·k_j/√h − (Λ_i − Λ_j)) v_j over j ≤ i, or the last keys of a sliding window, for a chunk of queries (docs/model.md, section 1).
 //!
 //! Tiles of keys and values go through workgroup memory, the softmax is online (running maximum and sum in f32): no buffer grows
 //! with tokens². D = Λ_i − Λ_j is an exact difference of fixed-point numbers, rounded once. Masks compare positions.

@@ -1,4 +1,4 @@
-//! out_t = α·y_{t−1} + (1 − α)·y_t, α = sigmoid of the head's shift projection: the shift of k or v in prefill (fox.md 2).
+//! out_t = α·y_{t−1} + (1 − α)·y_t, α = sigmoid of the head's shift projection: the shift of k or v in prefill (docs/model.md, section 2).
 //!
 //! The state is y before mixing: the row of token `pos − 1` is read from slot `shift_in`, the last row of this replay goes to
 //! `shift_out`: never the same, so that no invocation can overwrite what another still reads. At position 0 the slot is not read.

@@ -1,4 +1,4 @@
-//! U ≥ max |q·k|/√h where q and k are normed: static, and right for every query to come (fox.md 4).
+//! U ≥ max |q·k|/√h where q and k are normed: static, and right for every query to come (docs/model.md, section 4).
 //!
 //! q = q̂ ∘ w_q with ‖q̂‖ ≤ √h, k likewise. Without rotation q·k = Σ q̂_i k̂_i w_q,i w_k,i, so U = √h · max_i |w_q,i · w_k,i|. A rotation mixes the
 //! channels i and i + h/2: U = √h · max_i max(|w_q,i|, |w_q,i+h/2|) · max(|w_k,i|, |w_k,i+h/2|). Keys stored as k + Δk add ‖q‖ · ‖Δk‖/√h.

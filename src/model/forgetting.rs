@@ -1,7 +1,7 @@
 //! What the gates of a text mean for its keys: how much of each a later token can still see, how far back a head reaches, and when
 //! pages die.
 //!
-//! With c_i = Σ_{l ≤ i} log f_l, D_ij = c_i − c_j and F_ij = e^{D_ij} for j ≤ i: the factor on the weight of key j in row i (fox.md 1;
+//! With c_i = Σ_{l ≤ i} log f_l, D_ij = c_i − c_j and F_ij = e^{D_ij} for j ≤ i: the factor on the weight of key j in row i (docs/model.md, section 1;
 //! Lin et al., arXiv 2503.02130). Outside a sliding window F is 0. The *effective context* of a head is Σ_j F_ij, in tokens, averaged over
 //! the last rows of the text ([`EFFECTIVE_ROWS`]): i + 1 where nothing is forgotten, 1 where all but the token itself is. A page is dead
 //! from the token on where Λ_t > Λ_b + τ + ln G_b for every query head of its key head, as the kernels find it
@@ -104,7 +104,7 @@ impl<'a> Forgetting<'a> {
         (0..n_tokens).map(live).collect()
     }
 
-    /// E_b = Λ_b + τ + ln G_b of each whole page, with Λ = −c and G_t = f_t · G_{t−1} + 1 (fox.md 4).
+    /// E_b = Λ_b + τ + ln G_b of each whole page, with Λ = −c and G_t = f_t · G_{t−1} + 1 (docs/model.md, section 4).
     fn page_ends(&self, layer: usize, head: usize, ln_epsilon: f64) -> Option<Vec<f64>> {
         let tau = f64::from(tau(self.gates.bound(layer, head)?, ln_epsilon));
         let mut g = 0.0;

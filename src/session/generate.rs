@@ -107,12 +107,10 @@ impl Generation {
     /// [`Error::ContextFull`] when prompt and one token do not fit.
     pub fn new(model: &Model, prompt: &str, options: GenerateOptions) -> Result<Self> {
         options.check()?;
-        let mut ids = Vec::from_iter(model.bos());
-        let text_ids = model.tokenizer(ACTION)?.encode(prompt)?;
-        if text_ids.is_empty() {
+        let ids = model.ids_of(ACTION, prompt)?;
+        if ids.len() == model.bos().iter().len() {
             return Err(Error::argument("prompt", "text of at least one token", "an empty text"));
         }
-        ids.extend(text_ids);
         Self::of(model, ids, (0, 0), options)
     }
 

@@ -90,24 +90,13 @@ impl Model {
         options: LoadOptions,
         progress: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<Self> {
-        let config = config(&checkpoint)?;
+        let Prepared { config, pruning, pruning_note, shape } = prepare(&checkpoint, &options)?;
+        let (context, evict) = (shape.context, shape.evict);
         let file = checkpoint.file_name().to_owned();
-        let context = context(&checkpoint, &config, &options)?;
         let tokenizer = tokenizer(&checkpoint, &config)?;
         // Its text is of no more use; a vocabulary can be many MB.
         checkpoint.tokenizer = None;
-        let kv_f16 = options.kv == KvType::F16;
-        // What a file is wrong about is said before a device is opened.
         let context_note = context_note(&config, &options, context);
-        let (pruning, pruning_note) = pruning(&config, options.prune)?;
-        let evict = eviction(&config, pruning, options.overflow, context)?;
-        let gates = options.gates.clone();
-        let gates = gates.as_deref();
-        if let Some(gates) = gates {
-            check_gates(&checkpoint, &config, gates)?;
-        }
-        let least = options.chunk.unwrap_or(1).min(context);
-        let shape = Shape { context, chunk: least, kv_f16, scores: options.scores, evict, gates };
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = chunk(opened.is_hardware(), &checkpoint, &config, shape, options.chunk)?;
@@ -154,7 +143,6 @@ impl Model {
             round_trip: Duration::ZERO,
             log: Log::default(),
             recoveries,
-            #[cfg(not(target_arch = "wasm32"))]
             watch: None,
             origin: None,
         };
@@ -174,6 +162,32 @@ impl Model {
             self.chunks = Chunks::measured(most, graphs.map(|graph| gpu.token_tile(graph)).fold(PAGE, usize::max));
         }
     }
+}
+
+/// What file and options say together.
+struct Prepared<'a> {
+    config: Config,
+    /// ln ε, if pages die.
+    pruning: Option<f64>,
+    /// Why they do not, although the model says when.
+    pruning_note: Option<String>,
+    /// With the smallest chunk.
+    shape: Shape<'a>,
+}
+
+/// Finds what is wrong with file or options before a device is opened.
+fn prepare<'a>(checkpoint: &Checkpoint, options: &'a LoadOptions) -> Result<Prepared<'a>> {
+    let config = config(checkpoint)?;
+    let context = context(checkpoint, &config, options)?;
+    let (pruning, pruning_note) = pruning(&config, options.prune)?;
+    let evict = eviction(&config, pruning, options.overflow, context)?;
+    let gates = options.gates.as_deref();
+    if let Some(gates) = gates {
+        check_gates(checkpoint, &config, gates)?;
+    }
+    let chunk = options.chunk.unwrap_or(1).min(context);
+    let shape = Shape { context, chunk, kv_f16: options.kv == KvType::F16, scores: options.scores, evict, gates };
+    Ok(Prepared { config, pruning, pruning_note, shape })
 }
 
 /// Bytes that keys and values may take for a context that only the file names, or [`CLAIMED_TIMES`] as many as it has weights: a file of a

@@ -1,4 +1,5 @@
-//! A model on a device: load, prefill, step, generate. `load.rs` alone joins `format`, `model` and the devices.
+//! A model on a device: load, prefill, step, generate. `load.rs` joins `format`, `model` and the devices for a model, `layer.rs`
+//! for a single layer.
 //!
 //! It knows every room below it and no surface: it prints nothing, opens no file by its path, and never names wgpu or JavaScript.
 
@@ -21,7 +22,6 @@ pub mod score;
 pub mod sequences;
 pub mod snapshot;
 pub mod trace;
-#[cfg(not(target_arch = "wasm32"))]
 mod watch;
 
 pub use crate::model::Gates;
@@ -36,5 +36,4 @@ pub use pages::{KvBytes, Pruning};
 pub use sampler::{Sampler, SamplerOptions};
 pub use score::Scoring;
 pub use sequences::Sequences;
-#[cfg(not(target_arch = "wasm32"))]
 pub use watch::Watch;

@@ -3,11 +3,11 @@
 use super::chunk::Chunks;
 use super::device::Device;
 use super::draw::Draws;
+use super::generate::check_ids;
 use super::load::weights::Origin;
 use super::pages::{Mark, Sightings};
 use super::recover::{By, Log};
 use super::sampler::SamplerOptions;
-#[cfg(not(target_arch = "wasm32"))]
 use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::graph::{GraphId, Program, Role, Step};
@@ -61,7 +61,6 @@ pub struct Model {
     /// How the tokens held were read.
     pub(super) log: Log,
     pub(super) recoveries: u64,
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) watch: Option<Box<Watch>>,
     /// What it can be loaded from again when its device is lost; none on the CPU.
     pub(super) origin: Option<Origin>,
@@ -89,6 +88,14 @@ impl Model {
     /// [`Error::NoTokenizer`].
     pub fn tokenizer(&self, action: &'static str) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::NoTokenizer { file: self.file.clone(), action })
+    }
+
+    /// The begin token, if the model has one, and the ids of a text.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], which names `action`, and [`Error::Tokenizer`].
+    pub fn ids_of(&self, action: &'static str, text: &str) -> Result<Vec<u32>> {
+        Ok(self.bos().into_iter().chain(self.tokenizer(action)?.encode(text)?).collect())
     }
 
     /// The adapter's name, or `cpu`.
@@ -296,7 +303,6 @@ impl Model {
 
     /// Runs a graph, watched if that is asked for.
     pub(super) async fn run(&mut self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
-        #[cfg(not(target_arch = "wasm32"))]
         if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
             let range = self.program.graph(graph).range(logits);
             return watch.run(gpu, &self.program, graph, range, step).await;
@@ -306,7 +312,6 @@ impl Model {
 
     /// Runs some dispatches of a graph, watched if that is asked for.
     pub(super) async fn run_range(&mut self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
-        #[cfg(not(target_arch = "wasm32"))]
         if let (Some(watch), Device::Gpu(gpu)) = (&mut self.watch, &self.device) {
             return watch.run(gpu, &self.program, graph, range, step).await;
         }
@@ -314,10 +319,7 @@ impl Model {
     }
 
     pub(super) fn is_watched(&self) -> bool {
-        #[cfg(not(target_arch = "wasm32"))]
-        return self.watch.is_some();
-        #[cfg(target_arch = "wasm32")]
-        false
+        self.watch.is_some()
     }
 
     /// Refuses logits that are not finite: `[n, V]`, row by row, after the tokens from `first` on.
@@ -345,9 +347,7 @@ impl Model {
         if pos + n > self.positions {
             return Err(Error::ContextFull { needed: pos + n, available: self.positions });
         }
-        if let Some(id) = ids.iter().find(|id| **id as usize >= self.config.vocab) {
-            return Err(Error::argument("ids", format!("token ids below {} (the vocabulary)", self.config.vocab), id));
-        }
+        check_ids("ids", ids, self.config.vocab)?;
         self.end_draws();
         self.reserve(n)?;
         self.device.write(self.network.ids, pos, ids);

@@ -232,8 +232,7 @@ impl Model {
         self.end_draws();
         let position = self.pages.n_tokens();
         // Windows take turns in their pages, whatever is marked: there the way back is by the ids.
-        let known = self.marks.iter().any(|mark| mark.position == position);
-        if known || position == 0 || self.config.window.is_some() {
+        if self.has_mark(position) || position == 0 || self.config.window.is_some() {
             return Ok(position);
         }
         let words = 2 * self.config.kv_width();
@@ -249,6 +248,17 @@ impl Model {
         self.pages.mark(&live);
         self.marks.push(Mark { position, shift, live });
         Ok(position)
+    }
+
+    /// Whether there is a mark of a position.
+    pub(super) fn has_mark(&self, position: usize) -> bool {
+        self.marks.iter().any(|mark| mark.position == position)
+    }
+
+    /// Where reading would begin on the way back to a position: there, if nothing need be read.
+    pub(super) fn way_back(&self, position: usize) -> usize {
+        let near = self.pages.n_tokens() - position <= self.pages.rewindable();
+        if near { position } else { last_mark(&self.marks, position).map_or(0, |mark| mark.position) }
     }
 
     /// Gives up the mark of a position.
@@ -274,7 +284,7 @@ impl Model {
             return Ok(());
         }
         let again = self.history[..position].to_vec();
-        let start = match self.marks.iter().rev().find(|mark| mark.position <= position) {
+        let start = match last_mark(&self.marks, position) {
             Some(mark) => {
                 self.pages.return_to(mark.position);
                 let words = 2 * self.config.kv_width();
@@ -310,6 +320,10 @@ impl Model {
         self.pages.rewind(self.pages.n_tokens() - position);
         self.unsee();
     }
+}
+
+fn last_mark(marks: &[Mark], position: usize) -> Option<&Mark> {
+    marks.iter().rev().find(|mark| mark.position <= position)
 }
 
 /// Bytes of all pages of all layers.

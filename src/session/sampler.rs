@@ -9,7 +9,7 @@
 //! 2011) with counter (n, high half of the seed) and key (low half of the seed), as a fraction of 2^32. No state: the same seed and
 //! index give the same number on any device.
 
-use crate::kernel::sample;
+use crate::kernel::sample::{self, philox_2x32};
 use crate::{Error, Result};
 use std::cmp::Ordering;
 
@@ -139,7 +139,8 @@ impl Sampler {
     /// [`Error::NotFinite`] when a logit is NaN or an infinity.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
         self.take_candidates(logits, history)?;
-        let uniform = f64::from(philox(self.n_drawn, self.options.seed)) / 2f64.powi(32);
+        let uniform =
+            f64::from(philox_2x32([self.n_drawn, (self.options.seed >> 32) as u32], self.options.seed as u32)[0]) / 2f64.powi(32);
         self.n_drawn = self.n_drawn.wrapping_add(1);
         if self.options.temperature == 0.0 || self.options.top_k == 1 {
             let best = self.candidates.iter().min_by(|a, b| by_rank(a, b));
@@ -243,33 +244,5 @@ impl Ranked<'_> {
         }
         rest[..n].sort_unstable_by(by_rank);
         self.n_sorted += n;
-    }
-}
-
-/// Word 0 of Philox 2x32-10.
-fn philox(index: u32, seed: u64) -> u32 {
-    philox_2x32([index, (seed >> 32) as u32], seed as u32)[0]
-}
-
-/// Philox 2x32 with 10 rounds: a bijection of the counter for each key.
-fn philox_2x32([mut x0, mut x1]: [u32; 2], mut key: u32) -> [u32; 2] {
-    for _ in 0..10 {
-        let product = u64::from(x0) * 0xd256_d193;
-        (x0, x1) = ((product >> 32) as u32 ^ key ^ x1, product as u32);
-        key = key.wrapping_add(0x9e37_79b9);
-    }
-    [x0, x1]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::philox_2x32;
-
-    #[test]
-    fn philox_gives_the_published_answers() {
-        // Random123's kat_vectors, philox2x32 10.
-        assert_eq!(philox_2x32([0, 0], 0), [0xff1d_ae59, 0x6cd1_0df2]);
-        assert_eq!(philox_2x32([u32::MAX, u32::MAX], u32::MAX), [0x2c3f_628b, 0xab4f_d7ad]);
-        assert_eq!(philox_2x32([0x243f_6a88, 0x85a3_08d3], 0x1319_8a2e), [0xdd7c_e038, 0xf62a_4c12]);
     }
 }

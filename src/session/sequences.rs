@@ -1,6 +1,6 @@
 //! Several sequences over one model. The model holds one at a time; the others wait as saved bytes ([`Model::save`]). So a turn of
 //! another costs a copy of the keys and values that are live in the one that leaves, and one of those of the one that comes; turns of
-//! the same cost nothing.
+//! the same cost nothing. A mark waits in the same way: pages that it pins on the device while its sequence has its turn are saved, too.
 //!
 //! A sequence is the list of its ids. The model holds the first of them, all but the last at most: the logits after an id come from reading
 //! it. What the model has read beyond (a longer answer, tokens that were taken back) is taken back when its turn comes.
@@ -8,7 +8,8 @@
 use super::Model;
 use super::generate::{GenerateOptions, Generation, check_ids};
 use crate::error::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// The sequences of one model, by number.
 #[derive(Default)]
@@ -24,8 +25,37 @@ struct Sequence {
     ids: Vec<u32>,
     /// What the model had read of it, while another has its turn; nothing if that is nothing.
     away: Option<Vec<u8>>,
-    /// Marks that the model keeps while it has its turn: by their ids, the model's position.
+    /// Its marks: by their ids, the model's position.
     marks: BTreeMap<usize, usize>,
+    /// By position, what the model kept for a mark before another had its turn.
+    kept: BTreeMap<usize, Rc<[u8]>>,
+}
+
+impl Sequence {
+    /// Takes back what the model has read beyond the ids: to the copy kept for a mark where that saves reading.
+    async fn align(&self, model: &mut Model) -> Result<()> {
+        let common = model.history().iter().zip(&self.ids).take_while(|(a, b)| a == b).count();
+        if common == model.pos() {
+            return Ok(());
+        }
+        match self.kept.range(..=common).next_back() {
+            // The ids from there on are still to be read.
+            Some((position, bytes)) if *position > model.way_back(common) => model.restore(bytes).await.map(drop),
+            _ => model.rewind_to(common).await,
+        }
+    }
+
+    /// Saves what the model keeps for the marks, the last first: on the way back to one those behind it end.
+    async fn keep_marks(&mut self, model: &mut Model) -> Result<()> {
+        let positions: BTreeSet<usize> = self.marks.values().copied().collect();
+        for position in positions.into_iter().rev() {
+            if model.has_mark(position) && !self.kept.contains_key(&position) {
+                model.rewind_to(position).await?;
+                self.kept.insert(position, model.save(&[]).await?.into());
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Sequences {
@@ -58,32 +88,34 @@ impl Sequences {
         self.all.get_mut(&number).ok_or_else(|| unknown(number))
     }
 
-    /// Bytes of those that are away.
+    /// Bytes of those that are away, and of what is kept for marks.
     pub fn bytes_away(&self) -> usize {
-        self.all.values().filter_map(|sequence| sequence.away.as_ref()).map(Vec::len).sum()
+        let of = |sequence: &Sequence| {
+            sequence.away.as_ref().map_or(0, Vec::len) + sequence.kept.values().map(|bytes| bytes.len()).sum::<usize>()
+        };
+        self.all.values().map(of).sum()
     }
 
-    /// Makes the model free for something else: the sequence that it holds is saved.
+    /// Makes the model free for something else: the sequence that it holds is saved, and what is kept for its marks.
     ///
     /// # Errors
-    /// Those of [`Model::save`].
+    /// Those of [`Model::save`]: it keeps its turn then.
     pub async fn leave(&mut self, model: &mut Model) -> Result<()> {
         let Some(number) = self.current else { return Ok(()) };
         let bytes = self.bytes_of_current(model).await?;
         let sequence = self.get(number)?;
+        sequence.keep_marks(model).await?;
         sequence.away = bytes;
-        // The model keeps no mark of what it does not hold.
-        sequence.marks.clear();
         self.current = None;
         Ok(())
     }
 
     async fn bytes_of_current(&mut self, model: &mut Model) -> Result<Option<Vec<u8>>> {
         let Some(number) = self.current else { return Ok(None) };
-        let ids = self.ids(number)?;
-        align(model, ids).await?;
-        let pending = ids[model.pos()..].to_vec();
-        Ok(if model.pos() == 0 { None } else { Some(model.save(&pending).await?) })
+        let sequence = self.get(number)?;
+        sequence.align(model).await?;
+        let pending = &sequence.ids[model.pos()..];
+        Ok(if model.pos() == 0 { None } else { Some(model.save(pending).await?) })
     }
 
     /// Gives one its turn: the model holds what it has read of it.
@@ -101,7 +133,7 @@ impl Sequences {
             self.get(number)?.away = None;
             self.current = Some(number);
         }
-        align(model, self.ids(number)?).await
+        self.get(number)?.align(model).await
     }
 
     /// Puts ids behind one; [`Sequences::read`] reads them.
@@ -135,29 +167,31 @@ impl Sequences {
         Ok((done, ids.len()))
     }
 
-    /// Goes back to the first `n` ids.
+    /// Goes back to the first `n` ids; marks behind them end.
     ///
     /// # Errors
     /// [`Error::Argument`] when there are fewer.
     pub fn rewind(&mut self, number: u32, n: usize) -> Result<()> {
-        let ids = &mut self.get(number)?.ids;
+        let Sequence { ids, kept, .. } = self.get(number)?;
         if n > ids.len() {
             return Err(Error::argument("mark", format!("at most {}, the tokens there are", ids.len()), n));
         }
         ids.truncate(n);
+        kept.retain(|position, _| *position <= n);
         Ok(())
     }
 
-    /// Keeps what makes the way back to here short, as long as the sequence keeps its turn ([`Model::mark`]); its length.
+    /// Keeps what makes the way back to here short: on the device while the sequence has its turn ([`Model::mark`]), as saved bytes while
+    /// another has. Its length.
     ///
     /// # Errors
     /// Those of the model.
     pub async fn mark(&mut self, model: &mut Model, number: u32) -> Result<usize> {
         self.enter(model, number).await?;
-        let held = model.marks.iter().any(|mark| mark.position == model.pos());
+        let held = model.has_mark(model.pos());
         let position = model.mark().await?;
-        let Sequence { ids, marks, .. } = self.get(number)?;
-        if !held {
+        let Sequence { ids, marks, kept, .. } = self.get(number)?;
+        if !held && !kept.contains_key(&position) {
             // Those that were here went with the text that was here.
             marks.retain(|_, other| *other != position);
         }
@@ -170,10 +204,14 @@ impl Sequences {
     /// # Errors
     /// [`Error::Argument`] when there is no such sequence.
     pub fn unmark(&mut self, model: &mut Model, number: u32, n: usize) -> Result<()> {
-        let marks = &mut self.get(number)?.marks;
+        let has_turn = self.current == Some(number);
+        let Sequence { marks, kept, .. } = self.get(number)?;
         // The last id may be read or not: two lengths can be one position.
         if let Some(position) = marks.remove(&n).filter(|position| !marks.values().any(|other| other == position)) {
-            model.release(position);
+            kept.remove(&position);
+            if has_turn {
+                model.release(position);
+            }
         }
         Ok(())
     }
@@ -185,6 +223,7 @@ impl Sequences {
     pub async fn fork(&mut self, model: &mut Model, number: u32) -> Result<u32> {
         let mut fork = self.get(number)?.clone();
         fork.marks.clear();
+        fork.kept.clear();
         if self.current == Some(number) {
             fork.away = self.bytes_of_current(model).await?;
         }
@@ -229,12 +268,6 @@ impl Sequences {
         }
         Generation::behind(model, ids, options)
     }
-}
-
-/// Takes back what the model has read beyond the ids.
-async fn align(model: &mut Model, ids: &[u32]) -> Result<()> {
-    let common = model.history().iter().zip(ids).take_while(|(a, b)| a == b).count();
-    if common < model.pos() { model.rewind_to(common).await } else { Ok(()) }
 }
 
 fn unknown(number: u32) -> Error {

@@ -10,7 +10,7 @@ use wasm_bindgen::prelude::*;
 const TYPES: &str = r#"
 export interface LoadOptions {
   device: 'auto' | 'gpu' | 'cpu'; context?: number; chunk?: number; kv?: 'f16' | 'f32'; prune?: 'off' | number;
-  overflow?: 'error' | 'slide'; baseline?: boolean; scores?: boolean;
+  overflow?: 'error' | 'slide'; baseline?: boolean; scores?: boolean; check?: boolean;
 }
 export interface StartOptions {
   maxTokens: number; temperature?: number; topK?: number; topP?: number; minP?: number; repeatPenalty?: number; repeatLastN?: number;
@@ -41,6 +41,8 @@ extern "C" {
     fn baseline(this: &JsLoadOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter)]
     fn scores(this: &JsLoadOptions) -> Option<bool>;
+    #[wasm_bindgen(method, getter)]
+    fn check(this: &JsLoadOptions) -> Option<bool>;
 
     /// Options of [`super::Engine::start`].
     #[wasm_bindgen(typescript_type = "StartOptions")]
@@ -96,6 +98,11 @@ fn count(number: Option<f64>) -> Option<usize> {
 }
 
 impl JsLoadOptions {
+    /// Whether each dispatch is to be compared with its twin.
+    pub(super) fn is_watched(&self) -> bool {
+        self.check().unwrap_or_default()
+    }
+
     /// # Errors
     /// [`Error::Argument`] for a word that is none of an option's.
     pub(super) fn read(&self) -> Result<LoadOptions> {

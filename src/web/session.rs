@@ -4,7 +4,7 @@ use super::{Engine, Prefilled, StartOptions, not_started, object, to_js};
 use crate::Error;
 use crate::kernel::KERNELS;
 use crate::session::check::{check_kernel, check_kernel_on_cpu};
-use crate::session::{Device, Scoring};
+use crate::session::{Device, Scoring, Watch};
 use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
 use wasm_bindgen::prelude::*;
 
@@ -23,7 +23,7 @@ pub fn check_text(text: &str) -> crate::Result<()> {
 const TYPES: &str = r#"
 export interface CheckedKernel { kernel: string; cases: number; nmse: number; maxAbs: number; failures: string[]; done: number; total: number }
 /** Of all answers since the load; `kvBytesLive` and `kvBytesFreed` are of what the model holds now, `sessionBytes` of the sessions that wait. */
-export interface EngineStats { tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number }
+export interface EngineStats { tokens: number; seconds: number; kvBytesLive: number; kvBytesFreed: number; sessionBytes: number; checkedDispatches: number }
 /** `ids` and `logprobs` come with the last chunk. */
 export interface Scored { done: number; total: number; ids?: Uint32Array; logprobs?: Float32Array }
 "#;
@@ -221,6 +221,7 @@ impl Engine {
             ("kvBytesLive", (kv_bytes as f64).into()),
             ("kvBytesFreed", (self.model.kv_bytes_known().freed as f64).into()),
             ("sessionBytes", self.sequences.bytes_away().into()),
+            ("checkedDispatches", self.model.watched().map_or(0, Watch::dispatches).into()),
         ];
         Ok(object(&entries).unchecked_into())
     }

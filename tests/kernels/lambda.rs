@@ -1,4 +1,4 @@
-//! λ over a long context (fox.md 1): gates as trained heads have them, 100,032 tokens. Chunks of any size give the same bits, and
+//! λ over a long context (docs/model.md, section 1): gates as trained heads have them, 100,032 tokens. Chunks of any size give the same bits, and
 //! D = λ_i − λ_j is right within 1e-5 + 1e-6·|D| for pairs up to 32 pages apart, on the CPU and on every adapter at hand.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 

@@ -259,12 +259,66 @@ fn a_mark_of_a_sequence_that_is_given_up_frees_what_it_alone_held() {
         all.rewind(number, 300).unwrap();
         append(&mut all, &mut model, &ids[300..400]);
         assert_eq!(model.history(), &ids[..400]);
-        // Another's turn ends all marks; one of before is none of the next.
-        let mark = block_on(all.mark(&mut model, number)).unwrap();
-        block_on(all.leave(&mut model)).unwrap();
-        block_on(all.enter(&mut model, number)).unwrap();
-        all.unmark(&mut model, number, mark).unwrap();
-        assert!(all.unmark(&mut model, number + 1, mark).is_err());
+        assert!(all.unmark(&mut model, number + 1, early).is_err());
+    }
+}
+
+/// Behind a mark pages die that it holds; what comes next can only be read anew from the mark, or from the start.
+#[test]
+fn marks_outlive_the_turns_of_others() {
+    for device in devices() {
+        let options =
+            LoadOptions { device, prune: Pruning::Epsilon(EPSILON), context: Some(1024), chunk: Some(64), ..Default::default() };
+        let mut model = load("fox_pro", options).unwrap();
+        let mut all = Sequences::default();
+        let (number, other) = (all.open(), all.open());
+        let ids = ids(900);
+        let append = |all: &mut Sequences, model: &mut Model, number: u32, ids: &[u32]| {
+            all.append(model, number, ids).unwrap();
+            let mut steps = 0;
+            while block_on(all.read(model, number)).map(|(done, total)| done < total).unwrap() {
+                steps += 1;
+            }
+            steps
+        };
+        let logits = |model: &mut Model, id: u32| block_on(model.step(id)).unwrap();
+        append(&mut all, &mut model, number, &ids[..201]);
+        let first = block_on(all.mark(&mut model, number)).unwrap();
+        let want = logits(&mut model, ids[200]);
+        append(&mut all, &mut model, number, &ids[201..401]);
+        let second = block_on(all.mark(&mut model, number)).unwrap();
+        let late = logits(&mut model, ids[400]);
+        append(&mut all, &mut model, number, &ids[401..]);
+        // Something that has nothing to do with it, twice, and what another sequence says.
+        for _ in 0..2 {
+            block_on(all.leave(&mut model)).unwrap();
+            model.reset();
+            block_on(model.prefill(&ids[300..350], false)).unwrap();
+            append(&mut all, &mut model, other, &ids[..70]);
+        }
+        let both = all.bytes_away();
+        for (mark, want) in [(second, &late), (first, &want)] {
+            all.rewind(number, mark).unwrap();
+            block_on(all.enter(&mut model, number)).unwrap();
+            assert_eq!((model.pos(), model.history()), (mark - 1, &ids[..mark - 1]), "{device:?}");
+            assert_eq!(logits(&mut model, ids[mark - 1]), *want, "{device:?}: bit for bit as it was at {mark}");
+        }
+        // Behind a mark what is new is read, and not what is before.
+        assert_eq!(append(&mut all, &mut model, number, &ids[201..265]), 0, "{device:?}: in one step");
+        // Those that were gone back beyond are gone, as is what is given up, whoever has the turn.
+        block_on(all.enter(&mut model, other)).unwrap();
+        let one = all.bytes_away();
+        assert!(one < both, "{one} bytes wait, {both} did");
+        all.unmark(&mut model, number, second).unwrap();
+        assert_eq!(all.bytes_away(), one);
+        all.unmark(&mut model, number, first).unwrap();
+        assert!(all.bytes_away() < one);
+        all.rewind(number, 100).unwrap();
+        append(&mut all, &mut model, number, &ids[..101]);
+        assert_eq!(model.history(), [&ids[..100], &ids[..100]].concat());
+        all.close(number);
+        all.close(other);
+        assert_eq!(all.bytes_away(), 0);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What pruning leaves out of the attention of the demo model, row by row in f64: never more than ε.
 //!
-//! `KITFOX_MASS_TEXT` names a text and `KITFOX_MASS_TOKENS` how many of its tokens (`npm run evidence prune`); else a few of README.md.
+//! `KITFOX_MASS_TEXT` names a text and `KITFOX_MASS_TOKENS` how many of its tokens (`npm run evidence prune`); else a few of a book.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 
 use half::f16;
@@ -70,8 +70,10 @@ fn no_row_misses_more_than_epsilon() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("www/models/demo.gguf");
     let options = LoadOptions { device: DeviceChoice::Cpu, context: Some(4096), chunk: Some(CHUNK), ..Default::default() };
     let model = block_on(async { Model::load(kitfox::format::open(&model).await?, options, &mut |_| Ok(())).await }).unwrap();
-    let text = std::env::var("KITFOX_MASS_TEXT")
-        .map_or_else(|_| include_str!("../../README.md").to_owned(), |path| std::fs::read_to_string(path).unwrap());
+    let text = std::env::var("KITFOX_MASS_TEXT").map_or_else(
+        |_| include_str!("../fixtures/books/the_time_machine.txt").to_owned(),
+        |path| std::fs::read_to_string(path).unwrap(),
+    );
     let n_tokens = std::env::var("KITFOX_MASS_TOKENS").map_or(768, |n| n.parse().unwrap());
     let mut ids = Vec::from_iter(model.bos());
     ids.extend(model.tokenizer("test").unwrap().encode(&text).unwrap());

@@ -85,11 +85,15 @@ test('a prompt longer than the context and bad options are refused, and the mode
   assert.match(context, /^argument: context: expected/);
 });
 
+/** Writes on the page, which begins empty. */
+const type = (page) => page.type('#prompt', 'Once upon a time');
+
 test('the page tells a failed load in a sentence and works with the next model', async () => {
   const { page, complaints } = await openPage(browser, `${server.url}/?device=cpu&model=models/missing.gguf`);
   await page.waitForFunction(() => !document.getElementById('error').hidden);
   const error = () => page.$eval('#error', ({ hidden, textContent }) => (hidden ? '' : textContent));
   assert.match(await error(), /^The model could not be loaded\. \S+missing\.gguf: the server answered 404 Not Found\.$/);
+  await type(page);
   await page.click('#go'); // tries once more
   await page.waitForFunction(() => !document.getElementById('error').hidden && !document.getElementById('go').disabled);
   assert.match(await error(), /404/);
@@ -114,6 +118,7 @@ test('an address that asks for what there is not is told in a sentence, and the 
   const { page, complaints } = await openPage(browser, `${server.url}/?device=tpu`);
   const error = () => page.$eval('#error', ({ hidden, textContent }) => (hidden ? '' : textContent));
   assert.match(await error(), /the device "tpu"; there are auto, gpu, cpu\. /);
+  await type(page);
   await page.$eval('#maxTokens', (input) => (input.value = '3'));
   await page.click('#go');
   await page.waitForFunction(() => /^3 tokens/.test(document.getElementById('stats').textContent));
@@ -130,6 +135,7 @@ test('another device chosen in the middle of a load and of an answer takes the p
   const loaded = () => page.waitForFunction(() => document.getElementById('loading').hidden && !document.getElementById('go').disabled);
   for (const value of ['auto', 'cpu', 'auto', 'cpu']) await choose(value);
   await loaded();
+  await type(page);
   await page.click('#go');
   await page.waitForFunction(() => document.getElementById('output').textContent.length > 100);
   await choose('auto');

@@ -112,7 +112,7 @@ class Engine {
   }
 
   checkKernel = async (ix) => ({ kernel: `k${ix}`, cases: ix, nmse: 0, maxAbs: 0, failures: ix === 2 ? ['case: off'] : [], done: ix + 1, total: 3 });
-  stats = async () => ({ tokens: 6, seconds: 2, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7 });
+  stats = async () => ({ tokens: 6, seconds: 2, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7, checkedDispatches: 0 });
 }
 
 const workers = fakeWorkers(() => {
@@ -349,7 +349,7 @@ test('tokens, text, scores, the self-test and what was counted', async () => {
   const steps = [];
   const { ok, kernels } = await fox.selfCheck({ onProgress: ({ done, total }) => steps.push(`${done}/${total}`) });
   assert.deepEqual([ok, kernels.map(({ kernel }) => kernel), steps], [false, ['k1', 'k2'], ['1/3', '2/3', '3/3']]);
-  const counted = { tokens: 6, tokensPerSecond: 3, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7, deviceBytes: 1, heapBytes: 2, dispatchesPerToken: 3 };
+  const counted = { tokens: 6, tokensPerSecond: 3, kvBytesLive: 5, kvBytesFreed: 4, sessionBytes: 7, checkedDispatches: 0, deviceBytes: 1, heapBytes: 2, dispatchesPerToken: 3 };
   assert.deepEqual(await fox.stats(), counted);
   const ends = new AbortController();
   await assert.rejects(fox.selfCheck({ signal: ends.signal, onProgress: () => ends.abort() }), { code: 'aborted' });

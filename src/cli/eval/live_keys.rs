@@ -70,8 +70,7 @@ pub fn run(arguments: &Arguments) -> Done {
     let text = input::text(&arguments.file, input::MAX_TEXT)?;
     let load = LoadOptions { context: arguments.context, kv: arguments.kv.into(), ..LoadOptions::default() };
     let mut model = source::load(&arguments.model, Some("eval live-keys"), load)?;
-    let mut ids = Vec::from_iter(model.bos());
-    ids.extend(model.tokenizer("eval live-keys")?.encode(&text)?);
+    let mut ids = model.ids_of("eval live-keys", &text)?;
     check_ids("file", &ids, model.vocab())?;
     ids.truncate(model.context());
     if ids.is_empty() {

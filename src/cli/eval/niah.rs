@@ -14,6 +14,7 @@ use crate::cli::output::{Done, print_line, tokens_bar};
 use crate::cli::{KvArgument, ModelArguments, source};
 use clap::Args;
 use indicatif::ProgressBar;
+use kitfox::format::random::splitmix64;
 use kitfox::model::Config;
 use kitfox::session::generate::check_ids;
 use kitfox::session::load::{DEFAULT_CONTEXT, MAX_CONTEXT};
@@ -156,20 +157,12 @@ fn trials(arguments: &Arguments, lengths: &[usize]) -> Vec<Trial> {
     for &length in lengths {
         for &depth in &arguments.depths {
             for trial in 0..arguments.trials {
-                let place = [length, depth, trial].into_iter().fold(arguments.seed, |state, n| mixed(state ^ n as u64));
+                let place = [length, depth, trial].into_iter().fold(arguments.seed, |state, n| splitmix64(state ^ n as u64));
                 trials.push(Trial { length, depth, trial, number: 10_000 + place % 90_000 });
             }
         }
     }
     trials
-}
-
-/// splitmix64.
-fn mixed(state: u64) -> u64 {
-    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
 }
 
 impl Trial {

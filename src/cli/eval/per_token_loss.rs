@@ -142,8 +142,7 @@ pub fn run(arguments: &Arguments) -> Done {
 
 /// BOS, if the model has one, and the text's tokens.
 fn ids_of(model: &Model, text: &str) -> Result<Vec<u32>> {
-    let mut ids = Vec::from_iter(model.bos());
-    ids.extend(model.tokenizer("eval per-token-loss")?.encode(text)?);
+    let ids = model.ids_of("eval per-token-loss", text)?;
     check_ids("file", &ids, model.vocab())?;
     Ok(ids)
 }

@@ -1,4 +1,4 @@
-//! Dead pages, on the CPU: the end E of each page, and the first live page of each key head (fox.md 4).
+//! Dead pages, on the CPU: the end E of each page, and the first live page of each key head (docs/model.md, section 4).
 //!
 //! E_b = Λ_b + τ + ln G_b, with Λ_b of the page's last key, τ = 2U − ln ε and G_b = Σ_{j ≤ b} exp(−(Λ_b − Λ_j)). Once Λ_t > E_b, all keys up
 //! to there have together less than ε of the attention of row t, and of every later row: Λ never falls.

@@ -1,8 +1,8 @@
 //! What a model will take, from its file's header alone: the network is declared and its graphs are recorded as for a load, and then the
 //! buffers are counted and not made.
 
-use super::{Checkpoint, Declared, Error, LoadOptions, Result, Shape};
-use super::{KvType, chunk, config, context, declare, eviction, fits_in_bindings, matrix_types, pruning, record};
+use super::{Checkpoint, Declared, Error, LoadOptions, Prepared, Result, Shape};
+use super::{chunk, declare, fits_in_bindings, matrix_types, prepare, record};
 use crate::graph::liveness;
 use crate::session::pages::pool_bytes;
 
@@ -36,13 +36,8 @@ pub struct Plan {
 /// # Errors
 /// What [`crate::session::Model::load`] finds wrong with the file or the options; what only does not fit is part of the plan.
 pub fn plan(checkpoint: &Checkpoint, options: &LoadOptions, hardware: bool) -> Result<Plan> {
-    let config = config(checkpoint)?;
-    let context = context(checkpoint, &config, options)?;
-    let (pruning, _) = pruning(&config, options.prune)?;
-    let evict = eviction(&config, pruning, options.overflow, context)?;
-    let least = options.chunk.unwrap_or(1).min(context);
-    let kv_f16 = options.kv == KvType::F16;
-    let shape = Shape { context, chunk: least, kv_f16, scores: options.scores, evict, gates: None };
+    let Prepared { config, shape, .. } = prepare(checkpoint, options)?;
+    let Shape { context, chunk: least, kv_f16, .. } = shape;
     let mut refusal = fits_in_bindings(&declare(checkpoint, &config, shape)?.program, context).err();
     // What does not fit cannot be recorded: its work space is not counted.
     let chunk = if refusal.is_none() { chunk(hardware, checkpoint, &config, shape, options.chunk)? } else { least };
