@@ -185,7 +185,8 @@ impl Engine {
     /// Begins a text; what is left of the one before is dropped.
     pub async fn start(&mut self, prompt: String, options: StartOptions) -> Result<(), JsValue> {
         self.end();
-        let generation = Generation::new(&self.model, &prompt, options.read()).map_err(|error| to_js(&error))?;
+        let generation = session::check_text(&prompt).and_then(|()| Generation::new(&self.model, &prompt, options.read()));
+        let generation = generation.map_err(|error| to_js(&error))?;
         self.leave().await?;
         self.generation = Some(generation);
         Ok(())
@@ -365,7 +366,7 @@ impl Engine {
             Device::Gpu(executor) => (executor.gpu().features().to_string(), executor.gpu().notes()),
             Device::Cpu(_) => (String::new(), Vec::new()),
         };
-        notes.extend(model.pruning_note().map(str::to_owned));
+        notes.extend(model.pruning_note().into_iter().chain(model.context_note()).map(str::to_owned));
         let out = object(&[
             ("device", model.device_name().into()),
             ("deviceFeatures", features.into()),

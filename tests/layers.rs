@@ -249,7 +249,7 @@ fn a_wrong_arrow_is_caught() {
         ("kernel/x.rs", "/* unsafe */ const A: &str = \"wgpu\"; const B: &str = r#\"std::fs \"unsafe\" \"#; fn unsafely() {}"),
         ("gpu/mod.rs", "use crate::{error::Error, graph::{Step, kernel}}; let q = '\"'; use wgpu::Device;"),
         ("session/load.rs", "use crate::gpu::Gpu; use crate::model::Config; use crate::format::Source;"),
-        ("main.rs", "mod cli; use kitfox::session::Model; use std::fs;"),
+        ("main.rs", "mod cli; use kitfox::session::Model;"),
     ];
     for (path, text) in right {
         assert_eq!(problems(path, text), Vec::<String>::new(), "{path}: {text}");

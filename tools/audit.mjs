@@ -1,20 +1,32 @@
-// `npm run audit`: what kitfox is built from. The crates by cargo-deny (deny.toml: licences, versions, sources, known faults), the npm
-// packages by their lock file. With `--offline` nothing is fetched, and known faults are not asked for.
+// `npm run audit`: what kitfox is built from. The crates by cargo-deny (deny.toml: licences, versions, sources, known faults), those of the
+// fuzzing workspace too, the npm packages by their lock files: also those that write the API pages and that the tests build programs with. With `--offline` nothing is fetched, and known faults are not asked for.
 
 import { readFile } from 'node:fs/promises';
 import { has, main, root, run } from './shared.mjs';
 
 /** Licences under which a tool of ours may be used; nothing of npm's is part of what is shipped. */
 const LICENCES = ['MIT', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', '0BSD', 'MPL-2.0', 'MIT OR Apache-2.0'];
-/** Packages with a program to run while they are installed, which .npmrc keeps from running. */
-const WITH_SCRIPTS = ['webgpu'];
+/** Further ones of what only the tests' programs and the writer of API pages install. */
+const OTHER_LICENCES = [
+  'Python-2.0', // argparse (typedoc)
+  'BlueOak-1.0.0', // minimatch, graceful-fs
+  'CC-BY-4.0', // caniuse-lite: data
+  // Next's pictures, by platform.
+  'LGPL-3.0-or-later',
+  'Apache-2.0 AND LGPL-3.0-or-later',
+  'Apache-2.0 AND LGPL-3.0-or-later AND MIT',
+];
+/** Packages with a program to run while they are installed, which .npmrc (or `--ignore-scripts`) keeps from running. */
+const WITH_SCRIPTS = ['webgpu', 'esbuild'];
+/** Folders with a lock of their own. */
+export const OTHER_LOCKS = ['tools/docs', ...['esbuild', 'next', 'vite', 'webpack'].map((name) => `tests/web/fixtures/${name}`)];
 /** `1.2.3`, and `1.2.3-rc.1`: no range. */
 const EXACT = /^\d+\.\d+\.\d+(-[0-9a-z.]+)?$/;
 
 const json = async (name) => JSON.parse(await readFile(root + name, 'utf8'));
 
 /** Sentences about what npm would install that is not as it should be. */
-export function lockFindings(lock, manifests, npmrc) {
+export function lockFindings(lock, manifests, npmrc, licences = LICENCES) {
   const findings = [];
   for (const [place, { dependencies, devDependencies, optionalDependencies, scripts = {} }] of manifests) {
     for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies })) {
@@ -30,7 +42,7 @@ export function lockFindings(lock, manifests, npmrc) {
     const name = place.split('node_modules/').at(-1);
     if (!/^sha512-/.test(integrity ?? '')) findings.push(`${name}: expected a sha512, got ${integrity}`);
     if (resolved !== undefined && !resolved.startsWith('https://')) findings.push(`${name}: expected an address of https, got ${resolved}`);
-    if (!LICENCES.includes(license)) findings.push(`${name}: licence ${license} is not among ${LICENCES.join(', ')}`);
+    if (!licences.includes(license)) findings.push(`${name}: licence ${license} is not among ${licences.join(', ')}`);
     if (hasInstallScript && !WITH_SCRIPTS.includes(name)) findings.push(`${name}: runs a program when it is installed`);
   }
   return findings;
@@ -38,9 +50,15 @@ export function lockFindings(lock, manifests, npmrc) {
 
 /** [`lockFindings`] of this repository. */
 export async function npmFindings() {
-  const names = ['package.json', 'web/package.json', 'www/package.json', 'tools/docs/package.json'];
-  const manifests = await Promise.all(names.map(async (name) => [name, await json(name)]));
-  return lockFindings(await json('package-lock.json'), manifests, await readFile(`${root}.npmrc`, 'utf8'));
+  const named = async (...names) => Promise.all(names.map(async (name) => [name, await json(name)]));
+  const npmrc = await readFile(`${root}.npmrc`, 'utf8');
+  const findings = lockFindings(await json('package-lock.json'), await named('package.json', 'web/package.json', 'www/package.json'), npmrc);
+  for (const folder of OTHER_LOCKS) {
+    const lock = await json(`${folder}/package-lock.json`);
+    const others = lockFindings(lock, await named(`${folder}/package.json`), npmrc, [...LICENCES, ...OTHER_LICENCES]);
+    findings.push(...others.map((finding) => `${folder}: ${finding}`));
+  }
+  return findings;
 }
 
 if (process.argv[1] === import.meta.filename) {
@@ -52,12 +70,17 @@ if (process.argv[1] === import.meta.filename) {
     if (!(await has('cargo', ['deny', '--version']))) {
       throw new Error('install first: cargo-deny (cargo install cargo-deny --locked)');
     }
-    await run('cargo', ['deny', ...(offline ? ['--offline'] : []), 'check', '--hide-inclusion-graph', 'bans', 'licenses', 'sources']);
+    const deny = (manifest, checks) =>
+      run('cargo', ['deny', '--manifest-path', root + manifest, ...(offline ? ['--offline'] : []), 'check', '--config', `${root}deny.toml`, '--hide-inclusion-graph', ...checks]);
+    await deny('Cargo.toml', ['bans', 'licenses', 'sources']);
+    // Of the fuzzing workspace, which is never shipped, not the versions: which ones are there twice is no matter.
+    await deny('fuzz/Cargo.toml', ['licenses', 'sources']);
     if (offline) {
       console.log('offline: known faults (the RustSec database, npm audit) were not asked for');
       return;
     }
-    await run('cargo', ['deny', 'check', 'advisories']);
+    for (const manifest of ['Cargo.toml', 'fuzz/Cargo.toml']) await deny(manifest, ['advisories']);
     await run('npm', ['audit', '--audit-level=high']);
+    for (const folder of OTHER_LOCKS) await run('npm', ['audit', '--audit-level=high', '--package-lock-only', '--prefix', folder]);
   });
 }

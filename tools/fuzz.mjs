@@ -8,13 +8,14 @@
 // is by the clock and only ends what never returns.
 
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { mkdir, readdir } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { pathToFileURL } from 'node:url';
 import { has, main, root, run } from './shared.mjs';
 
 /** As the Cargo.toml of fuzz/ names them. */
-export const TARGETS = ['gguf', 'safetensors', 'config', 'tokenizer', 'manifest', 'snapshot', 'preprocess'];
+export const TARGETS = [...readFileSync(`${root}fuzz/Cargo.toml`, 'utf8').matchAll(/^\[\[bin\]\]\nname = "(\w+)"$/gm)].map(([, name]) => name);
 
 const FLAGS = [
   '-Cpasses=sancov-module',

@@ -1,7 +1,7 @@
 // What the tools share: where things are, and running commands with their output shown.
 
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 export const root = fileURLToPath(new URL('..', import.meta.url));
@@ -49,7 +49,8 @@ export async function main(body) {
 
 /** Installs the npm packages of the lock file, unless they are there. */
 export async function installPackages() {
-  const wanted = ['typescript', 'vite', 'binaryen', 'puppeteer-core', 'webgpu', 'axe-core', 'kitfox'];
+  const { devDependencies } = JSON.parse(readFileSync(`${root}package.json`, 'utf8'));
+  const wanted = [...Object.keys(devDependencies), 'kitfox'];
   if (wanted.every((name) => existsSync(`${root}node_modules/${name}`))) return;
   await run('npm', ['ci', '--no-audit', '--no-fund']);
 }

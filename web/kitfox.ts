@@ -28,6 +28,7 @@ import {
   checkLoad,
   checkLogits,
   checkText,
+  checkTokenize,
   given,
   type GatesOptions,
   type GenerateOptions,
@@ -179,7 +180,7 @@ export class Kitfox {
    */
   async tokenize(text: string, options: CallOptions = {}): Promise<Uint32Array> {
     check('tokenize', options, { signal: abortSignal });
-    checkValue('tokenize', 'text', text, (value) => (typeof value === 'string' ? undefined : 'a text'));
+    checkTokenize(text);
     return ask(this.#connection, { type: 'tokenize', text }, options.signal);
   }
 

@@ -251,7 +251,12 @@ const GENERATE: Record<keyof GenerateOptions, Check> = {
 const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
 const GATES: Record<keyof GatesOptions, Check> = { signal, onProgress: callback };
 
-const text = (expected: string): Check => (value) => (typeof value === 'string' && value !== '' ? undefined : expected);
+/** Bytes of a text at most, as of the command line's: tokenizing takes 120 times as much. The engine counts them; a character has one at least. */
+export const MOST_TEXT = 16 * 2 ** 20;
+const text = (expected: string): Check => (value) => {
+  if (typeof value !== 'string' || value === '') return expected;
+  return value.length <= MOST_TEXT ? undefined : `a text of at most ${MOST_TEXT} bytes`;
+};
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 const ids: Check = (value) => {
   // Spread: a hole is no id.
@@ -280,6 +285,11 @@ export function checkGenerate(prompt: unknown, options: unknown): void {
 export function checkText(call: string, value: unknown): void {
   if (typeof value === 'string') checkValue(call, 'text', value, text('a text, not empty'));
   else checkValue(call, 'text', value, (value) => (ids(value) === undefined ? undefined : 'a text, or token ids (whole numbers, at least one)'));
+}
+
+/** Throws an `argument` error unless this is a text, perhaps an empty one. */
+export function checkTokenize(value: unknown): void {
+  if (value !== '') checkValue('tokenize', 'text', value, text('a text'));
 }
 
 /** Throws an `argument` error unless these are ids, perhaps none. */

@@ -46,6 +46,7 @@ fn integers4(q: u32) -> vec4<f16> {
   return vec4<f16>(even.x, odd.x, even.y, odd.y) - 1152.0h;
 }
 
+// Written out, too: other words of other names.
 fn unpack(run: Run, to: u32) {
   let scale = f16(run.scale);
   w_tile[to] = integers4(run.low.x) * scale;

@@ -198,6 +198,6 @@ fn made_up(arguments: &Arguments, shape: &[usize]) -> Result<Checkpoint> {
         "hidden_ratio": 3.5, "num_hidden_layers": layers, "num_heads": heads, "use_output_gate": true,
         "use_output_norm": true, "qk_norm": true, "use_k_shift": true, "use_v_shift": true
     });
-    let Value::Object(config) = config else { unreachable!("an object") };
+    let Value::Object(config) = config else { unreachable!("the literal above is an object") };
     load::random(config, arguments.quant().parse()?, 1)
 }

@@ -1,7 +1,7 @@
 //! `kitfox generate`: a prompt's continuation, streamed to stdout; statistics go to stderr.
 
 use super::new_file::NewFile;
-use super::output::{Done, print, print_json, say, tokens_bar};
+use super::output::{Done, Stop, print, print_json, say, tokens_bar};
 use super::{KvArgument, ModelArguments, input, session_file, source};
 use clap::Args;
 use kitfox::session::{FinishReason, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions};
@@ -166,7 +166,16 @@ struct Times {
     decode: f64,
 }
 
-/// `echo` is printed first.
+/// What was written.
+struct Told {
+    text: String,
+    logprobs: Vec<f32>,
+    times: Times,
+    /// Why it was left before its end: nobody reads stdout any more, or it cannot be written.
+    left: Option<Stop>,
+}
+
+/// `echo` is printed first. What has come is kept in the session, also where stdout was closed or full meanwhile.
 fn generate(
     model: &mut Model,
     mut generation: Generation,
@@ -176,33 +185,12 @@ fn generate(
     session: Option<&NewFile<'_>>,
 ) -> Done {
     source::say_note(model);
-    let mut text = String::new();
-    if let Some(prompt) = echo {
-        text += prompt;
-        if !json {
-            print(prompt)?;
-        }
-    }
-    let mut logprobs = Vec::new();
-    let start = Instant::now();
-    prefill(&mut generation, model)?;
-    // On a GPU the prompt's last part is under way still: it has been read when the first token comes.
-    let mut first = None;
-    while let Some(piece) = pollster::block_on(generation.next(model))? {
-        first.get_or_insert_with(Instant::now);
-        if !json {
-            print(&piece.text)?;
-        }
-        text += &piece.text;
-        logprobs.extend(piece.logprobs);
-    }
-    let prompt_end = first.unwrap_or_else(Instant::now);
-    let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
-    if !json && io::stdout().is_terminal() {
-        print("\n")?;
-    }
+    let Told { text, logprobs, times, left } = tell(model, &mut generation, echo, json)?;
     if let Some(file) = session {
         session_file::keep(model, file, &generation)?;
+    }
+    if let Some(stop) = left {
+        return Err(stop);
     }
     let kv = Kv { live: pollster::block_on(model.kv_bytes_live())?, pool: model.kv_bytes_pool() };
     report(&generation, model, &times, seed, kv);
@@ -215,6 +203,31 @@ fn generate(
         summary["logprobs"] = json!(logprobs);
     }
     print_json(&summary)
+}
+
+/// Generates to the end, or until what comes cannot be shown.
+fn tell(model: &mut Model, generation: &mut Generation, echo: Option<&str>, json: bool) -> Result<Told> {
+    let (mut text, mut logprobs) = (String::new(), Vec::new());
+    let show = |text: &str| if json { None } else { print(text).err() };
+    let mut left = echo.and_then(show);
+    text += echo.unwrap_or_default();
+    let start = Instant::now();
+    prefill(generation, model)?;
+    // On a GPU the prompt's last part is under way still: it has been read when the first token comes.
+    let mut first = None;
+    while left.is_none() {
+        let Some(piece) = pollster::block_on(generation.next(model))? else { break };
+        first.get_or_insert_with(Instant::now);
+        left = show(&piece.text);
+        text += &piece.text;
+        logprobs.extend(piece.logprobs);
+    }
+    let prompt_end = first.unwrap_or_else(Instant::now);
+    let times = Times { prompt: (prompt_end - start).as_secs_f64(), decode: prompt_end.elapsed().as_secs_f64() };
+    if left.is_none() && io::stdout().is_terminal() {
+        left = show("\n");
+    }
+    Ok(Told { text, logprobs, times, left })
 }
 
 fn prefill(generation: &mut Generation, model: &mut Model) -> Result<()> {

@@ -25,6 +25,7 @@ pub struct Arguments {
     /// Predictions at most
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
+    // As in the evaluations of `eval`: a help line is a literal, and each says what its own windows are.
     /// Element type of the KV cache
     #[arg(long, value_enum, default_value = "f16", value_name = "TYPE")]
     kv: KvArgument,

@@ -27,9 +27,14 @@ pub fn begin(model: &mut Model, path: &Path, prompt: &str, options: GenerateOpti
     Generation::behind(model, ids, options)
 }
 
-/// Keeps a session with the answer that has ended.
+/// Keeps a session with the answer so far.
 pub fn keep(model: &mut Model, file: &NewFile<'_>, generation: &Generation) -> Result<()> {
     let ids = [generation.prompt_ids(), generation.generated_ids()].concat();
+    // Of an answer that was left, later tokens may be read already.
+    let common = model.history().iter().zip(&ids).take_while(|(a, b)| a == b).count();
+    if common < model.pos() {
+        pollster::block_on(model.rewind_to(common))?;
+    }
     let bytes = pollster::block_on(model.save(&ids[model.pos()..]))?;
     file.write(|out, name| out.write_all(&bytes).map_err(|error| file_error(name, "write", &error)))
 }

@@ -42,7 +42,7 @@ pub fn load(arguments: &ModelArguments, text_for: Option<&'static str>, options:
     model
 }
 
-/// Says why `auto` did not take a GPU, which kernels the one that runs did without, and why nothing is pruned. Called when the work
+/// Says why `auto` did not take a GPU, which kernels the one that runs did without, why nothing is pruned, and why the context is not the model's. Called when the work
 /// begins, so that an error before it is the first line.
 pub fn say_note(model: &Model) {
     if let Some(note) = model.device_note() {
@@ -54,7 +54,7 @@ pub fn say_note(model: &Model) {
         }
         executor.gpu().notes().iter().for_each(|note| say(&format!("note: {}", one_line(note))));
     }
-    if let Some(note) = model.pruning_note() {
+    for note in model.pruning_note().into_iter().chain(model.context_note()) {
         say(&format!("note: {note}"));
     }
 }

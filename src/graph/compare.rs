@@ -17,9 +17,9 @@ pub const GUARD_WORDS: usize = 64;
 /// How one buffer of a case compares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deviation {
-    /// The case.
+    /// [`Case::name`](super::Case).
     pub case: String,
-    /// The buffer.
+    /// Its name in the program.
     pub buffer: String,
     /// Σ(got − want)² / Σ want²; 0 when compared bit for bit.
     pub nmse: f64,

@@ -305,7 +305,7 @@ impl PartialEq for Tolerance {
 /// A buffer that a case looks at after its replay. All other words of written buffers are the harness's guards.
 #[derive(Clone, Copy, Debug)]
 pub struct Expect {
-    /// The buffer.
+    /// Of the case's program.
     pub buffer: BufferId,
     /// How.
     pub compare: Compare,
@@ -320,7 +320,7 @@ pub struct Case {
     pub program: Program,
     /// First contents, by buffer; buffers that are not named hold a guard pattern.
     pub contents: Vec<(BufferId, Vec<u32>)>,
-    /// The step.
+    /// What its graph is replayed with.
     pub step: Step,
     /// What to compare.
     pub expect: Vec<Expect>,

@@ -54,7 +54,7 @@ pub struct Buffer {
 /// A window of a buffer as one dispatch sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The buffer.
+    /// Of the program.
     pub buffer: BufferId,
     /// First word: a multiple of [`WINDOW_ALIGN_WORDS`].
     pub first_word: usize,
@@ -157,7 +157,7 @@ impl Grid {
 /// One dispatch: a kernel variant, its windows in the order of the variant's active bindings, its constants for ever.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
-    /// The kernel.
+    /// What runs.
     pub kernel: &'static Kernel,
     /// Its flags and constants.
     pub variant: Variant,
@@ -193,7 +193,7 @@ impl Graph {
 pub struct Program {
     /// All buffers of all graphs.
     pub buffers: Vec<Buffer>,
-    /// The graphs.
+    /// By [`GraphId`].
     pub graphs: Vec<Graph>,
 }
 

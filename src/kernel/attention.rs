@@ -168,7 +168,7 @@ pub struct Proj {
 /// offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors {
-    /// The buffer.
+    /// Of f32.
     pub buffer: BufferId,
     /// `[d]`; norms of q and k come together or not at all.
     pub q_norm: Option<usize>,
@@ -189,7 +189,7 @@ pub struct Vectors {
 pub struct GateTable {
     /// First word.
     pub at: usize,
-    /// Rows.
+    /// Rows after which it begins anew.
     pub period: usize,
 }
 

@@ -86,7 +86,7 @@ pub struct Bias {
 pub struct Gates {
     /// f32 `[n_gates, k]`.
     pub weight: BufferId,
-    /// Rows.
+    /// One a head.
     pub n_gates: usize,
     /// Words before the first gate's product in y.
     pub out_offset: usize,

@@ -18,7 +18,7 @@ use crate::kernel::{attn_full, forget_sum, ternary_matmul};
 pub struct LayerShape {
     /// d: width of a token; heads of `d / n_heads` channels that [`attn_full::takes_head_dim`].
     pub d: usize,
-    /// Heads.
+    /// Heads of queries, keys and values alike.
     pub n_heads: usize,
     /// Whether queries see earlier keys only.
     pub causal: bool,

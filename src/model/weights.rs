@@ -27,7 +27,7 @@ pub enum Place {
     Rows(Vec<Segment>),
     /// f32 words from `at_word` on, the whole tensor `repeat` times.
     Words {
-        /// The buffer.
+        /// Of f32 vectors, shared by many tensors.
         buffer: BufferId,
         /// First word.
         at_word: usize,
@@ -58,7 +58,7 @@ pub struct Matrix {
 pub struct TensorRows {
     /// Canonical name.
     pub name: String,
-    /// Rows.
+    /// Rows of its part of the stack.
     pub n_rows: usize,
     /// Element type in memory.
     pub ty: WeightType,

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Row i of A of one head: what `softmax_j(q_i·k_j/√h + D_ij)` gave the keys that the model looked at; all others have 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionRow {
-    /// The layer.
+    /// Counted from the input, 0 first.
     pub layer: usize,
     /// The query head.
     pub head: usize,

@@ -8,9 +8,9 @@ use crate::graph::{Case, Kernel};
 /// What one case gave.
 #[derive(Debug)]
 pub struct Checked {
-    /// The kernel.
+    /// Its name, as `kitfox check` takes it.
     pub kernel: &'static str,
-    /// The case.
+    /// Its name, unique among the kernel's.
     pub case: String,
     /// The kernel's alternative, if it was not the recorded variant that ran.
     pub variant: Option<String>,

@@ -9,7 +9,7 @@ use super::chunk::Chunks;
 use super::device::{Device, DeviceChoice, Opened};
 use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
-use super::pages::{Pruning, Sightings};
+use super::pages::{Pruning, Sightings, pool_bytes};
 use super::recover::Log;
 use crate::error::{Error, Result};
 use crate::format::{Checkpoint, Kind, Quant, TensorType};
@@ -45,7 +45,8 @@ pub struct LoadOptions {
     pub device: DeviceChoice,
     /// Whether a GPU is opened with no more than WebGPU's default limits and no feature, its shaders checked, as in a plain browser.
     pub baseline: bool,
-    /// Tokens that a session can hold; `None`: what the model states, else [`DEFAULT_CONTEXT`].
+    /// Tokens that a session can hold; `None`: what the model states, as far as its keys and values take no more than 4 GiB or eight times
+    /// the file's weights ([`Model::context_note`]), else [`DEFAULT_CONTEXT`].
     pub context: Option<usize>,
     /// Element type of the KV cache.
     pub kv: KvType,
@@ -95,6 +96,7 @@ impl Model {
         let tokenizer = tokenizer(&checkpoint, &config)?;
         // Its text is of no more use; a vocabulary can be many MB.
         checkpoint.tokenizer = None;
+        let context_note = context_note(&config, &options, context);
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
         let chunk = chunk(opened.is_hardware(), &checkpoint, &config, shape, options.chunk)?;
@@ -126,6 +128,7 @@ impl Model {
             graphs,
             pages,
             context,
+            context_note,
             positions,
             pruning,
             pruning_note,
@@ -187,6 +190,28 @@ fn prepare<'a>(checkpoint: &Checkpoint, options: &'a LoadOptions) -> Result<Prep
     Ok(Prepared { config, pruning, pruning_note, shape })
 }
 
+/// Bytes that keys and values may take for a context that only the file names, or [`CLAIMED_TIMES`] as many as it has weights: a file of a
+/// few MB may claim the longest context, for which a caller should ask.
+const CLAIMED_BYTES: u64 = 4 << 30;
+const CLAIMED_TIMES: u64 = 8;
+
+/// The context that a file claims, or as much of it as [`CLAIMED_BYTES`] hold; [`DEFAULT_CONTEXT`] at least.
+fn claimed(checkpoint: &Checkpoint, config: &Config, kv: KvType, context: usize) -> usize {
+    let weights: u64 = checkpoint.tensors.iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
+    let most = weights.saturating_mul(CLAIMED_TIMES).max(CLAIMED_BYTES);
+    let pages = most / pool_bytes(config, &Pages::new(config, 1, 1), kv == KvType::F16).max(1);
+    let tokens = usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(PAGE);
+    context.min(tokens.max(DEFAULT_CONTEXT))
+}
+
+/// Why the context is shorter than the file's, if it is.
+fn context_note(config: &Config, options: &LoadOptions, context: usize) -> Option<String> {
+    let stated = config.context.filter(|stated| options.context.is_none() && *stated > context)?;
+    Some(format!(
+        "a context of {context} tokens, not of {stated} as the model states: its keys and values would take more than 4 GiB (-c / context asks for it)"
+    ))
+}
+
 /// Tokens of the context; that and the chunk are checked.
 fn context(checkpoint: &Checkpoint, config: &Config, options: &LoadOptions) -> Result<usize> {
     let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
@@ -200,7 +225,7 @@ fn context(checkpoint: &Checkpoint, config: &Config, options: &LoadOptions) -> R
     if let Some(chunk) = options.chunk.filter(|chunk| !(1..=MAX_CHUNK).contains(chunk)) {
         return Err(Error::argument("chunk", format!("1 to {MAX_CHUNK} tokens"), chunk));
     }
-    Ok(context)
+    Ok(if options.context.is_some() { context } else { claimed(checkpoint, config, options.kv, context) })
 }
 
 /// The graphs that a model has.

@@ -42,6 +42,7 @@ pub struct Model {
     pub(super) graphs: Graphs,
     pub(super) pages: Pages,
     pub(super) context: usize,
+    pub(super) context_note: Option<String>,
     pub(super) positions: usize,
     /// ln ε, where pages die by it.
     pub(super) pruning: Option<f64>,
@@ -151,6 +152,11 @@ impl Model {
     /// Tokens that pages are set aside for.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// Why that is less than the model states, if it is ([`crate::session::LoadOptions::context`]).
+    pub fn context_note(&self) -> Option<&str> {
+        self.context_note.as_deref()
     }
 
     /// Tokens held.

@@ -9,6 +9,7 @@
 
 mod detokenizer;
 mod json_escape;
+mod pattern_cost;
 mod stops;
 mod stream;
 mod token_text;

@@ -1,19 +1,148 @@
 //! What is to be right in a `tokenizer.json` beside its model: the crate `tokenizers` panics at some steps, and gives an added token whose id is
 //! neither in the vocabulary nor the next one another id without a word.
 
+use super::pattern_cost;
 use super::tokenizer_read::Added;
 use crate::{Error, Result};
 use serde_json::{Map, Value};
+use std::fmt;
 use tokenizers::utils::SysRegex;
 
-/// Refuses steps of the way in and out at which the crate would not fail but panic, or allocate what a number in them claims: the normalizer
-/// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, FixedLength of nothing, and a Strip decoder that takes
-/// from the end.
+/// Steps of the way in and out, each object being one: those of published files have 20.
+const MAX_STEPS: usize = 128;
+/// Expressions, and the bytes of all of them.
+const MAX_PATTERNS: usize = 32;
+const MAX_PATTERN_BYTES: usize = 8192;
+/// Ranges of characters in all expressions, repetitions written out: `\w` has 800, an expression of LLaMA 3's kin 10,000. A program takes
+/// some hundred bytes for each.
+const MAX_RANGES: usize = 1 << 16;
+/// How many times as long as it was a text may become by the steps of one way: LLaMA's by 4, GPT-2's by 4.
+const MAX_GROWTH: usize = 64;
+
+/// Refuses steps of the way in and out at which the crate would not fail but panic, or take memory and time without an end: the normalizer
+/// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, FixedLength of nothing, a Strip decoder that takes
+/// from the end, expressions that take more than one pass over a text ([`pattern_cost`]), and steps that make it [`MAX_GROWTH`] times as long.
 ///
 /// # Errors
 /// [`Error::Format`] naming the file, the step and the number.
 pub fn check_steps(file: &str, steps: &Map<String, Value>) -> Result<()> {
-    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))
+    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))?;
+    let mut costs = Costs { file, ..Costs::default() };
+    // In is one way, out another.
+    for places in [&["normalizer", "pre_tokenizer"][..], &["decoder"]] {
+        costs.growth = Growth::default();
+        for place in places {
+            steps.get(*place).map_or(Ok(()), |step| costs.add(place, step))?;
+        }
+    }
+    Ok(())
+}
+
+/// What the steps seen so far cost.
+#[derive(Default)]
+struct Costs<'a> {
+    file: &'a str,
+    n_steps: usize,
+    n_patterns: usize,
+    pattern_bytes: usize,
+    n_ranges: usize,
+    growth: Growth,
+}
+
+/// How much longer a text may be.
+struct Growth {
+    times: usize,
+    /// The characters that texts were replaced by: no other place has grown.
+    by: String,
+    /// Whether those may be others by now.
+    mixed: bool,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Self { times: 1, by: String::new(), mixed: false }
+    }
+}
+
+impl Growth {
+    /// A text is replaced by `content`, at least `shortest` bytes of it; a literal one, if it is told.
+    fn replaced(&mut self, literal: Option<&str>, shortest: usize, content: &str) {
+        let times = content.len().div_ceil(shortest.max(1)).max(1);
+        let is_new = |c: char| !self.by.contains(c);
+        let only_new = literal.is_some_and(|literal| !self.mixed && literal.chars().all(is_new));
+        // What has grown does not grow again, or all of it does.
+        self.times = if only_new { self.times.saturating_add(times - 1) } else { self.times.saturating_mul(times) };
+        self.by.push_str(content);
+    }
+}
+
+impl Costs<'_> {
+    /// Adds a step, with those within, in the order in which they are run.
+    fn add(&mut self, place: &str, step: &Value) -> Result<()> {
+        let entries = match step {
+            Value::Array(steps) => return steps.iter().try_for_each(|step| self.add(place, step)),
+            Value::Object(entries) => entries,
+            _ => return Ok(()),
+        };
+        self.n_steps += 1;
+        self.refuse(self.n_steps > MAX_STEPS, place, format_args!("at most {MAX_STEPS} steps"), "more")?;
+        let text = |key: &str| step.get(key).and_then(Value::as_str);
+        // By their keys, as above.
+        if let Some(pattern) = step.get("pattern") {
+            let shortest = self.pattern(place, pattern)?;
+            if let Some(content) = text("content") {
+                self.growth.replaced(pattern["String"].as_str(), shortest, content);
+            }
+        }
+        if let Some(prepended) = text("prepend") {
+            // To each part between added tokens, which may be one character.
+            self.growth.times = self.growth.times.saturating_add(prepended.len());
+            self.growth.by.push_str(prepended);
+        }
+        let mut times = 1;
+        if let Some(replacement) = text("replacement").filter(|_| place == "pre_tokenizer") {
+            times *= 2 * replacement.len().max(1);
+        }
+        if text("type") == Some("ByteLevel") {
+            times *= if step.get("add_prefix_space") == Some(&Value::Bool(true)) { 4 } else { 2 };
+        }
+        if step.get("handle_chinese_chars").is_some() {
+            times *= 3;
+        }
+        let keeps = ["pattern", "prepend", "normalizers", "decoders"].iter().any(|key| entries.contains_key(*key));
+        self.growth.mixed |= !keeps && !self.growth.by.is_empty();
+        // Nothing is found between any two characters.
+        times *= if ["suffix", "word_delimiter_token"].into_iter().any(|key| text(key) == Some("")) { 3 } else { 1 };
+        self.growth.times = self.growth.times.saturating_mul(times);
+        let times = self.growth.times;
+        let expected = format_args!("steps that make a text at most {MAX_GROWTH} times as long");
+        self.refuse(times > MAX_GROWTH, place, expected, times)?;
+        entries.values().try_for_each(|within| self.add(place, within))
+    }
+
+    /// The least number of bytes that a pattern takes.
+    fn pattern(&mut self, place: &str, pattern: &Value) -> Result<usize> {
+        let place = format!("{place}: pattern");
+        let (literal, expression) = (pattern["String"].as_str(), pattern["Regex"].as_str());
+        let Some(text) = literal.or(expression) else { return Ok(0) };
+        self.n_patterns += 1;
+        self.refuse(self.n_patterns > MAX_PATTERNS, &place, format_args!("at most {MAX_PATTERNS} patterns"), "more")?;
+        self.pattern_bytes += text.len();
+        let expected = format_args!("at most {MAX_PATTERN_BYTES} bytes of patterns");
+        self.refuse(self.pattern_bytes > MAX_PATTERN_BYTES, &place, expected, self.pattern_bytes)?;
+        if literal.is_some() {
+            return Ok(text.len());
+        }
+        let shape = pattern_cost::shape(text).map_err(|expected| Error::format(self.file, &place, expected, text))?;
+        self.n_ranges += shape.n_ranges;
+        let expected = format_args!("at most {MAX_RANGES} ranges of characters, repetitions written out");
+        self.refuse(self.n_ranges > MAX_RANGES, &place, expected, self.n_ranges)?;
+        Ok(shape.shortest)
+    }
+
+    fn refuse(&self, is_wrong: bool, place: &str, expected: impl fmt::Display, got: impl fmt::Display) -> Result<()> {
+        if is_wrong { Err(Error::format(self.file, place, expected, got)) } else { Ok(()) }
+    }
 }
 
 fn check_step(file: &str, place: &str, step: &Value) -> Result<()> {

@@ -20,6 +20,10 @@ use tokenizers::models::wordpiece::WordPiece;
 pub const MAX_NODES: usize = 1 << 21;
 /// What a node takes: a table of four slots, each a byte and the next node.
 pub const NODE_BYTES: usize = 352;
+/// Characters of a word that WordPiece looks for in its vocabulary: BERT's does for 100, and calls longer ones unknown.
+const MAX_WORD: usize = 1000;
+/// Bytes of one of Unigram's tokens: at each place of a text all tokens that may begin there are looked at. SentencePiece makes them of 16 characters.
+const MAX_PIECE: usize = 1024;
 /// Bytes that the values of one merge may take.
 const MERGE_BYTES: usize = 1 << 20;
 
@@ -73,11 +77,15 @@ impl ModelParts {
             ("BPE", Some(Vocabulary::Ids(vocab)), Some(merges)) => self.bpe(file, vocab, merges),
             ("BPE", ..) => Err(failed(&"BPE takes an object vocab and an array merges")),
             ("WordPiece", Some(Vocabulary::Ids(vocab)), _) => {
-                let (unknown, prefix, most) = (
+                let (unknown, prefix, most): (_, _, usize) = (
                     self.needed(file, "unk_token")?,
                     self.needed(file, "continuing_subword_prefix")?,
                     self.needed(file, "max_input_chars_per_word")?,
                 );
+                if most > MAX_WORD {
+                    let expected = format!("at most {MAX_WORD}: the time of a word grows by its square, and more");
+                    return Err(Error::format(file, "model.max_input_chars_per_word", expected, most));
+                }
                 let builder = WordPiece::builder().vocab(vocab).unk_token(unknown).continuing_subword_prefix(prefix);
                 Ok(builder.max_input_chars_per_word(most).build().map_err(|reason| failed(&reason))?.into())
             }
@@ -103,8 +111,9 @@ impl ModelParts {
         if let Some(prefix) = prefix {
             builder = builder.continuing_subword_prefix(prefix);
         }
-        if let Some(dropout) = self.option(file, "dropout")? {
-            builder = builder.dropout(dropout);
+        if let Some(dropout) = self.option::<f32>(file, "dropout")?.filter(|dropout| *dropout != 0.0) {
+            let expected = "null or 0: it makes merges random, for training; a text has one spelling here";
+            return Err(Error::format(file, "model.dropout", expected, dropout));
         }
         if let Some(unknown) = self.option(file, "unk_token")? {
             builder = builder.unk_token(unknown);
@@ -145,8 +154,11 @@ fn check_merges(file: &str, vocab: &Vocab, merges: &Pairs, prefix: &str) -> Resu
     merges.wrong.as_ref().map_or(Ok(()), |(ix, got)| wrong(*ix, got))
 }
 
-/// Refuses a token that is listed twice, and tokens whose tree would have more than [`MAX_NODES`].
+/// Refuses a token that is listed twice or longer than [`MAX_PIECE`], and tokens whose tree would have more than [`MAX_NODES`].
 fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<()> {
+    if let Some(long) = vocab.iter().map(|(token, _)| token.len()).find(|n| *n > MAX_PIECE) {
+        return Err(Error::format(file, "model.vocab", format_args!("tokens of at most {MAX_PIECE} bytes of Unigram"), long));
+    }
     let mut tokens: Vec<&str> = vocab.iter().map(|(token, _)| token.as_str()).collect();
     tokens.sort_unstable();
     if let Some(pair) = tokens.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -227,10 +227,36 @@ impl<'de> Visitor<'de> for Texts<'_> {
 
 /// A token that is added to the model's, and its id.
 #[derive(Deserialize)]
+#[serde(from = "AddedEntry")]
 pub struct Added {
     pub id: u32,
-    #[serde(flatten)]
     pub token: AddedToken,
+}
+
+/// Its entries. What has another name is passed over: `#[serde(flatten)]` would keep all of it until the end.
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    content: String,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    normalized: bool,
+    special: bool,
+}
+
+impl From<AddedEntry> for Added {
+    fn from(entry: AddedEntry) -> Self {
+        let token = AddedToken {
+            content: entry.content,
+            single_word: entry.single_word,
+            lstrip: entry.lstrip,
+            rstrip: entry.rstrip,
+            normalized: entry.normalized,
+            special: entry.special,
+        };
+        Self { id: entry.id, token }
+    }
 }
 
 /// The parts that are used; `truncation`, `padding` and `post_processor` are not.

@@ -5,8 +5,19 @@ use crate::Error;
 use crate::kernel::KERNELS;
 use crate::session::check::{check_kernel, check_kernel_on_cpu};
 use crate::session::{Device, Scoring, Watch};
-use js_sys::{Array, Float32Array, Uint32Array};
+use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
 use wasm_bindgen::prelude::*;
+
+/// Bytes of a text, as of the command line's (src/cli/input.rs): tokenizing takes 120 times as much, and wasm has 4 GB.
+const MAX_TEXT: usize = 16 << 20;
+
+/// Refuses a text that is too long.
+pub fn check_text(text: &str) -> crate::Result<()> {
+    match text.len() {
+        ..=MAX_TEXT => Ok(()),
+        n => Err(Error::argument("text", format_args!("a text of at most {MAX_TEXT} bytes"), n)),
+    }
+}
 
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES: &str = r#"
@@ -34,7 +45,8 @@ extern "C" {
 impl Engine {
     /// Token ids of a text, nothing put in front.
     pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, JsValue> {
-        self.model.tokenizer("tokenize").and_then(|tokenizer| tokenizer.encode(text)).map_err(|error| to_js(&error))
+        let ids = check_text(text).and_then(|()| self.model.tokenizer("tokenize")?.encode(text));
+        ids.map_err(|error| to_js(&error))
     }
 
     /// The text of ids.
@@ -153,8 +165,15 @@ impl Engine {
 
     /// Puts saved bytes in the place of one.
     #[wasm_bindgen(js_name = restoreSession)]
-    pub async fn restore_session(&mut self, session: u32, bytes: Vec<u8>) -> Result<(), JsValue> {
+    pub async fn restore_session(&mut self, session: u32, bytes: Uint8Array) -> Result<(), JsValue> {
         self.end();
+        // Before they are copied. Four times what the cache takes: a session of another model is told as that, and not as too long.
+        let most = self.model.kv_bytes_pool().saturating_mul(4).saturating_add(64 << 20);
+        let n = bytes.length();
+        if u64::from(n) > most {
+            return Err(to_js(&Error::argument("bytes", format_args!("a session of at most {most} bytes"), n)));
+        }
+        let bytes = bytes.to_vec();
         self.sequences.restore(&mut self.model, session, &bytes).await.map_err(|error| to_js(&error))
     }
 

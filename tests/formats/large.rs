@@ -135,6 +135,13 @@ fn tokenizers_that_are_all_entries_are_refused_or_take_no_more() {
             format!(r#"{{"version":"1.0","added_tokens":[{{"id":0,"content":"{}"}}],"model":{{}}}}"#, "ab".repeat(4 << 20)),
         ),
         (
+            "an added token with another key",
+            format!(
+                r#"{{"version":"1.0","added_tokens":[{{"id":0,"content":"a","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true,"x":[{}]}}],"model":{{"type":"BPE","vocab":{{"a":0}},"merges":[]}}}}"#,
+                "0,".repeat(4 << 20) + "0"
+            ),
+        ),
+        (
             "steps within steps",
             format!(
                 r#"{{"version":"1.0","normalizer":{{"type":"Sequence","normalizers":[{}]}},"model":{{}}}}"#,

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 
 use crate::common;
+use crate::sampler::ranked;
 use kitfox::gpu::Executor;
 use kitfox::graph::{BufferId, GraphId, Program, Role, Step};
 use kitfox::kernel::sample::{self, Options, Sample};
 use kitfox::session::{DeviceChoice, LoadOptions, Model, Sampler, SamplerOptions};
 use pollster::block_on;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const ROWS: usize = 10_000;
@@ -75,23 +76,7 @@ fn random_options(random: &mut Random) -> SamplerOptions {
 
 /// Ids that the sampler may draw when each bound is moved by [`CUT`] either way: by its definition, in f64.
 fn near(options: &SamplerOptions, logits: &[f32], history: &[u32], uniform: f64) -> BTreeSet<u32> {
-    let recent: BTreeSet<_> = history.iter().rev().take(options.repeat_last_n).copied().collect();
-    let penalty = options.penalty();
-    let biases: BTreeMap<u32, f32> = options.logit_bias.iter().copied().collect();
-    let logit = |(ix, &logit): (usize, &f32)| {
-        let id = ix as u32;
-        let logit = logit + biases.get(&id).unwrap_or(&0.0);
-        match recent.contains(&id) {
-            true if logit > 0.0 => (id, f64::from(logit / penalty)),
-            true => (id, f64::from(logit * penalty)),
-            false => (id, f64::from(logit)),
-        }
-    };
-    let mut ranked: Vec<_> = logits.iter().enumerate().map(logit).collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    if options.top_k > 0 {
-        ranked.truncate(options.top_k);
-    }
+    let ranked = ranked(options, logits, history);
     let best = ranked[0].1;
     let mut found = BTreeSet::new();
     for (p, gap, u) in [-CUT, 0.0, CUT]

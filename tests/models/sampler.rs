@@ -26,24 +26,31 @@ fn counts(options: &SamplerOptions, logits: &[f32], history: &[u32], n: usize) -
     counts
 }
 
-/// The distribution by its definition: everything sorted, everything in f64. `(id, probability)`, best first.
-fn reference(options: &SamplerOptions, logits: &[f32], history: &[u32]) -> Vec<(u32, f64)> {
+/// The `top_k` best tokens with their logits, biased and penalised.
+pub fn ranked(options: &SamplerOptions, logits: &[f32], history: &[u32]) -> Vec<(u32, f64)> {
     let recent: BTreeSet<_> = history.iter().rev().take(options.repeat_last_n).copied().collect();
     let penalty = options.penalty();
-    let penalised = |(ix, logit): (usize, &f32)| {
+    let biases: BTreeMap<u32, f32> = options.logit_bias.iter().copied().collect();
+    let logit = |(ix, &logit): (usize, &f32)| {
         let id = ix as u32;
-        let logit = options.logit_bias.iter().filter(|(biased, _)| *biased == id).fold(*logit, |logit, (_, bias)| logit + bias);
+        let logit = logit + biases.get(&id).unwrap_or(&0.0);
         match recent.contains(&id) {
             true if logit > 0.0 => (id, f64::from(logit / penalty)),
             true => (id, f64::from(logit * penalty)),
             false => (id, f64::from(logit)),
         }
     };
-    let mut ranked: Vec<_> = logits.iter().enumerate().map(penalised).collect();
+    let mut ranked: Vec<_> = logits.iter().enumerate().map(logit).collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     if options.top_k > 0 {
         ranked.truncate(options.top_k);
     }
+    ranked
+}
+
+/// The distribution by its definition: everything sorted, everything in f64. `(id, probability)`, best first.
+fn reference(options: &SamplerOptions, logits: &[f32], history: &[u32]) -> Vec<(u32, f64)> {
+    let mut ranked = ranked(options, logits, history);
     let probabilities = softmax(&ranked, 1.0);
     let mut sum = 0.0;
     let n_top_p = 1 + probabilities

@@ -49,3 +49,29 @@ fn a_text_goes_on_from_its_file() {
     let said = String::from_utf8(generate(&model, &long, "x", 1).stderr).unwrap();
     assert!(said.contains("long.kfxs: length: expected at most") && said.contains("(a larger -c may take it)"), "{said}");
 }
+
+/// `generate … | head -c 9`: what was told is in the file, and the next run goes on behind it.
+#[cfg(unix)]
+#[test]
+fn a_turn_whose_reader_went_away_is_kept() {
+    use std::io::Read;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("session_file_pipe");
+    let _ = std::fs::remove_dir_all(&folder);
+    let model = Tiny::new(Some(tokenizers::byte_level())).write(&folder.join("model"));
+    let file = folder.join("talk.kfxs");
+    let alone = ids(&generate(&model, &folder.join("other.kfxs"), "x", 1), "prompt_ids").len();
+    for (echo, n) in [(false, 0), (false, 1), (true, 0)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kitfox"));
+        command.args(["generate", "--device", "cpu", "--temp", "0", "--ignore-eos", "-c", "256", "-p", "hello", "-n", "200"]);
+        command.arg("-m").arg(&model).arg("--session").arg(&file).args(echo.then_some("--echo"));
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 1][..n]).unwrap();
+        drop(stdout);
+        assert!(child.wait().unwrap().success(), "nobody reading is no failure");
+        let before = ids(&generate(&model, &file, "x", 1), "prompt_ids").len();
+        assert!(before > alone, "of {before} tokens {alone} are of the second prompt");
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "the model and the other session are left");
+    }
+}

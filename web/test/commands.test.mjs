@@ -32,3 +32,21 @@ test('test programs, npm scripts and evidence that texts and tools name are ther
   }
   for (const [file, name] of named(/node --test ([\w/.]+)/g)) assert.ok(existsSync(root + name), `${file}: no ${name}`);
 });
+
+test('files and folders that texts name are there', () => {
+  const paths = named(/`((?:src|shaders|tests|web|www|tools|fuzz|docs|examples|\.ci)\/[\w./-]+)`/g).filter(([, path]) => !/NAME|\bdist\b/.test(path));
+  assert.ok(paths.length > 30, 'the pattern finds some');
+  for (const [file, path] of paths) assert.ok(existsSync(root + path), `${file}: no ${path}`);
+});
+
+test('no file is longer than one sitting', async () => {
+  const kinds = /\.(wgsl|ts|mjs|js|css|html)$/;
+  const skipped = /(^|\/)(node_modules|dist|target|docs)\//;
+  for (const folder of ['shaders', 'web', 'www', 'tools', 'tests', 'examples'].filter((folder) => existsSync(root + folder))) {
+    for (const name of await readdir(root + folder, { recursive: true })) {
+      if (!kinds.test(name) || skipped.test(name)) continue;
+      const lines = (await readFile(`${root}${folder}/${name}`, 'utf8')).split('\n').length - 1;
+      assert.ok(lines <= (name.endsWith('.wgsl') ? 200 : 500), `${folder}/${name} has ${lines} lines`);
+    }
+  }
+});

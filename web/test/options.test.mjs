@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import test from 'node:test';
 import { runInNewContext } from 'node:vm';
 import { checkBench } from '../dist/bench.js';
-import { MOST_BIASES, MOST_CHUNK, MOST_CONTEXT, MOST_IN_FLIGHT, checkGenerate, checkLoad, checkLogits } from '../dist/options.js';
+import { MOST_BIASES, MOST_CHUNK, MOST_CONTEXT, MOST_IN_FLIGHT, MOST_TEXT, checkGates, checkGenerate, checkLoad, checkLogits, checkText, checkTokenize } from '../dist/options.js';
 
 const refuses = (call, pattern) => assert.throws(call, (error) => error.code === 'argument' && pattern.test(error.message));
 
@@ -54,6 +54,12 @@ test('bad load options are refused by name', () => {
 });
 
 test('bad generate options are refused by name', () => {
+  const long = 'a'.repeat(MOST_TEXT);
+  for (const check of [(text) => checkGenerate(text, {}), (text) => checkText('score', text), (text) => checkGates('gates', text, {}), checkTokenize]) {
+    check(long);
+    refuses(() => check(`${long}a`), /(prompt|text): expected a text of at most 16777216 bytes, got .{1,99}$/);
+  }
+  checkTokenize('');
   for (const prompt of ['', undefined, 3]) refuses(() => checkGenerate(prompt, {}), /prompt: expected a text/);
   const bad = {
     maxTokens: [0, -1, 1.5, Infinity, '5', null],

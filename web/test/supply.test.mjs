@@ -1,11 +1,20 @@
 // What npm would install is what the lock file says: exact versions with their hashes, and no program of theirs runs.
 
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import { test } from 'node:test';
-import { lockFindings, npmFindings } from '../../tools/audit.mjs';
+import { OTHER_LOCKS, lockFindings, npmFindings } from '../../tools/audit.mjs';
+import { root } from '../../tools/shared.mjs';
 
 test('what npm installs is exact, hashed, of known licences, and runs nothing', async () => {
   assert.deepEqual(await npmFindings(), []);
+});
+
+test('every lock of the repository is looked at', async () => {
+  const folders = ['tools', 'tests/web/fixtures'].map(async (parent) => (await readdir(root + parent)).map((name) => `${parent}/${name}`));
+  const locked = (await Promise.all(folders)).flat().filter((folder) => existsSync(`${root}${folder}/package-lock.json`));
+  assert.deepEqual(locked.sort(), OTHER_LOCKS.toSorted());
 });
 
 test('each way to be otherwise is told', () => {

@@ -6,7 +6,7 @@ use crate::cli::output::file_error;
 use kitfox::session::Model;
 use kitfox::{Error, Result};
 use serde_json::{Value, json};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -39,6 +39,11 @@ impl Journal {
         let failed = |error: &std::io::Error| file_error(&path, "open", error);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(|error| failed(&error))?;
+        // Where nothing can be locked two runs at once are not told.
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            let expected = "one run at a time (wait for the other, or name another -o)";
+            return Err(Error::format(path.display(), "lock", expected, "that of a run that goes on"));
+        }
         let length = file.metadata().map_err(|error| failed(&error))?.len();
         let mut journal = Self { path, file: BufReader::new(file), line_bytes, n_lines: 0, end: 0, is_read: false };
         match journal.line(HEADER_BYTES.max(header.len()))? {
@@ -48,6 +53,12 @@ impl Journal {
             }
             Some(_) => {}
             None => {
+                // A part of the line was cut off by what ended the run; anything else is no journal, and somebody's.
+                let begun = fs::read(&journal.path).map_err(|error| file_error(&journal.path, "read", &error))?;
+                if !header.as_bytes().starts_with(&begun) {
+                    let expected = "the journal of this very run (remove it to begin anew, or name another -o)";
+                    return Err(Error::format(journal.path.display(), "line 1", expected, "no journal"));
+                }
                 journal.end_reading()?;
                 journal.push(&header)?;
                 return Ok(journal);
@@ -199,8 +210,18 @@ mod tests {
         assert!(refused.contains("out.csv.journal: length: expected at most 6291468 bytes"), "{refused}");
         let refused = Journal::open(&output, &run, 40 * BYTES, 9).unwrap().next_line().unwrap_err().to_string();
         assert!(refused.contains("out.csv.journal: line 2: expected at most 9 bytes"), "{refused}");
+        let held = Journal::open(&output, &run, 40, BYTES).unwrap();
+        let refused = Journal::open(&output, &run, 40, BYTES).err().unwrap().to_string();
+        assert!(refused.contains("lock: expected one run at a time"), "{refused}");
+        drop(held);
         let refused = Journal::open(&output, &json!({ "run": 2 }), 40, BYTES).err().unwrap().to_string();
         assert!(refused.contains("line 1: expected the journal of this very run"), "{refused}");
+        // What somebody else wrote without the end of a line is left alone; what was cut off is begun again.
+        for (text, is_ours) in [("my notes", false), ("{\"ru", true)] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(Journal::open(&output, &run, 40, BYTES).is_ok(), is_ours, "{text}");
+            assert_eq!(fs::read_to_string(&path).unwrap() == text, !is_ours, "{text}");
+        }
         fs::remove_dir_all(output.parent().unwrap()).unwrap();
     }
 }

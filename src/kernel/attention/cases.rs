@@ -239,7 +239,7 @@ impl Fixture {
         Rows { buffer, stride: self.heads.d(), column: 0 }
     }
 
-    /// The case.
+    /// Behind its prologue: what `record` records, replayed once.
     pub fn case(
         mut self,
         name: String,

@@ -3,11 +3,11 @@
 use super::seeds;
 use kitfox::format::hugging_face::{self, Index, Parts};
 use kitfox::format::manifest::Manifest;
-use kitfox::format::{self, BoxFuture, BytesSource, Checkpoint, Source, gpt2, layer_gguf, to_f32};
+use kitfox::format::{self, BoxFuture, BytesSource, Checkpoint, Quant, Source, TensorType, gpt2, layer_gguf, to_f32};
 use kitfox::gpu::expand;
 use kitfox::graph::Variant;
-use kitfox::session::load::{check, plan::plan};
-use kitfox::session::{DeviceChoice, LoadOptions, Model};
+use kitfox::session::load::{check, plan::plan, random};
+use kitfox::session::{DeviceChoice, KvType, LoadOptions, Model};
 use kitfox::text::{TextStream, Tokenizer};
 use kitfox::{Error, Result};
 use pollster::block_on;
@@ -155,6 +155,12 @@ pub fn config(bytes: &[u8]) -> bool {
 
 const TEXTS: [&str; 5] = ["", "hello a<|end|>", "ab  ba\n\u{0}é日本 😀", " \t a", "\u{fffd}\u{301}aaaa\u{200d}"];
 
+/// A text of 10,000 characters: runs of one, and words, numbers and signs.
+fn long_text() -> String {
+    let runs = ["a", " ", "1", "-", "é", "ab", "\n"].map(|part| part.repeat(800)).concat();
+    runs + &"It's 12 o'clock:\tthe \"b\u{f6}se\" fox  ran -- 日本, (a b)!\n ".repeat(70)
+}
+
 /// A tokenizer.json, or where there are zero bytes between them the files of GPT-2: vocab.json, merges.txt, and those of added tokens.
 pub fn tokenizer(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
@@ -194,6 +200,9 @@ fn spoken(tokenizer: &Tokenizer) {
         }
     }
     told(tokenizer.decode(&all));
+    if let Some(ids) = told(tokenizer.encode(&long_text())) {
+        told(tokenizer.decode(&ids));
+    }
     let mut stream = TextStream::new(&["ab".to_owned(), "\u{fffd}".to_owned()]).unwrap();
     for &id in &all {
         let Some((_, stop)) = told(stream.push(tokenizer, id)) else { return };
@@ -213,8 +222,28 @@ pub fn manifest(bytes: &[u8]) -> bool {
 }
 
 thread_local! {
-    /// A small model, for all sessions of a thread.
-    static MODEL: RefCell<Model> = RefCell::new(model(&seeds::weights()));
+    /// Small models, for all sessions of a thread, each with its fingerprint.
+    static MODELS: RefCell<Vec<(Model, Vec<u8>)>> = RefCell::new(models().map(|mut model| {
+        let saved = block_on(model.save(&[])).unwrap();
+        (model, saved[16..24].to_vec())
+    }).into());
+}
+
+/// One whose pages die by their gates; one of grouped heads whose pages die by a window; and one whose never do, with keys and values of f32.
+pub fn models() -> [Model; 3] {
+    let grouped = |window: Option<usize>, kv: KvType| {
+        let config = serde_json::json!({ "model_type": "forgetting_transformer", "vocab_size": 24, "hidden_size": 32, "num_hidden_layers": 2,
+            "num_heads": 2, "num_kv_heads": 1, "qk_norm": false, "window_size": window, "intermediate_size": 32, "max_position_embeddings": 256 });
+        let serde_json::Value::Object(config) = config else { unreachable!() };
+        let options = LoadOptions { kv, ..small() };
+        let load = |checkpoint| block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap();
+        load(random(config, Quant::plain(TensorType::F32), 1 + window.unwrap_or(0) as u64).unwrap())
+    };
+    [model(&seeds::weights()), grouped(Some(48), KvType::F16), grouped(None, KvType::F32)]
+}
+
+fn small() -> LoadOptions {
+    LoadOptions { device: DeviceChoice::Cpu, context: Some(256), chunk: Some(64), ..LoadOptions::default() }
 }
 
 /// A small model on the CPU, whose pages die.
@@ -230,23 +259,24 @@ pub fn model(weights: &[u8]) -> Model {
         index: None,
         files: vec![weights],
     });
-    let options = LoadOptions { device: DeviceChoice::Cpu, context: Some(256), chunk: Some(64), ..LoadOptions::default() };
-    block_on(async { Model::load(checkpoint.await?, options, &mut |_| Ok(())).await }).unwrap()
+    block_on(async { Model::load(checkpoint.await?, small(), &mut |_| Ok(())).await }).unwrap()
 }
 
-/// Makes the model that [`snapshot`] restores to.
+/// Makes the models that [`snapshot`] restores to.
 pub fn warm_up() {
-    MODEL.with_borrow_mut(|_| ());
-    FINGERPRINT.with(|_| ());
+    MODELS.with_borrow_mut(|_| ());
 }
 
-/// A saved session, as it is, and with the length and checksum that it should have.
+/// A saved session, as it is, and with the length, fingerprint and checksum that it should have: of the model that it says, else of any.
 pub fn snapshot(bytes: &[u8]) -> bool {
-    MODEL.with_borrow_mut(|model| {
+    MODELS.with_borrow_mut(|models| {
+        let said = models.iter().position(|(_, fingerprint)| bytes.get(16..24) == Some(fingerprint));
+        let ix = said.unwrap_or(bytes.len() / 4 % models.len());
+        let (model, fingerprint) = &mut models[ix];
         model.reset();
         block_on(model.read(&[1, 2, 3])).unwrap();
         let mut accepted = false;
-        for bytes in [bytes.to_vec(), sealed(bytes)] {
+        for bytes in [bytes.to_vec(), sealed(bytes, fingerprint)] {
             let before = (model.pos(), model.history().to_vec());
             match told(block_on(model.restore(&bytes))) {
                 None => assert_eq!((model.pos(), model.history().to_vec()), before, "a refused session changes nothing"),
@@ -262,12 +292,12 @@ pub fn snapshot(bytes: &[u8]) -> bool {
 }
 
 /// Bytes of a session with a right length, fingerprint and checksum, whatever else they say.
-pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+fn sealed(bytes: &[u8], fingerprint: &[u8]) -> Vec<u8> {
     let mut body = bytes[..bytes.len().saturating_sub(8) & !3].to_vec();
     if body.len() >= 24 {
         let n_words = (body.len() / 4 + 2) as u64;
         body[8..16].copy_from_slice(&n_words.to_le_bytes());
-        FINGERPRINT.with(|fingerprint| body[16..24].copy_from_slice(fingerprint));
+        body[16..24].copy_from_slice(fingerprint);
     }
     let sum = body.as_chunks().0.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, word| {
         let mixed = (hash ^ u64::from(u32::from_le_bytes(*word))).wrapping_mul(0x100_0000_01b3);
@@ -275,11 +305,6 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     });
     body.extend(sum.to_le_bytes());
     body
-}
-
-thread_local! {
-    /// The fingerprint of the small model.
-    static FINGERPRINT: Vec<u8> = seeds::snapshot()[0].1[16..24].to_vec();
 }
 
 /// A shader.

@@ -1,11 +1,12 @@
 //! Inputs that are right, and small: what mutations start from, and the corpus in fuzz/corpus.
 
-use super::exercise::{joined, model};
+use super::exercise::{joined, models};
 use kitfox::format::gguf_write::{Info, Writer};
 use kitfox::format::hugging_face::{self, Parts};
 use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
 use kitfox::format::{BytesSource, Quant, TensorType, convert, layer_gguf};
 use kitfox::kernel::inputs;
+use kitfox::session::Model;
 use pollster::block_on;
 use safetensors::{Dtype, tensor::TensorView};
 
@@ -64,6 +65,18 @@ const WORD_PIECE: &str = r###"{"version": "1.0", "added_tokens": [{"id": 0, "con
     "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
     "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
         "vocab": {"[UNK]": 0, "a": 1, "##b": 2, "hello": 3, "b": 4}}}"###;
+
+/// As LLaMA 3's, DeepSeek's and others': steps that mutations make chains of.
+const STEPS: &str = r#"{"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"String": "b"}, "content": "aaa"}, {"type": "Replace", "pattern": {"String": "a"}, "content": "bb"},
+        {"type": "Prepend", "prepend": "ab"}, {"type": "NFKC"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}"}, "behavior": "Isolated", "invert": false},
+        {"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re)|[^\\r\\n\\p{L}]?\\p{L}+| ?[^\\s\\p{L}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+            "behavior": "MergedWithNext", "invert": true}]},
+    "post_processor": null, "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"Regex": "a{2,3}"}, "content": "bbb"},
+        {"type": "Replace", "pattern": {"String": "b"}, "content": "aa"}, {"type": "BPEDecoder", "suffix": "</w>"}]},
+    "model": {"type": "BPE", "dropout": 0.0, "unk_token": "a", "vocab": {"a": 0, "b": 1, "ab": 2, "aab": 3, "aa": 4}, "merges": ["a b", "a ab", "a a"]}}"#;
 
 /// The tensors of [`CONFIG`].
 const SHAPES: [(&str, &[usize]); 20] = [
@@ -194,6 +207,7 @@ pub fn tokenizer() -> Vec<(&'static str, Vec<u8>)> {
         ("byte_fallback", BYTE_FALLBACK.into()),
         ("unigram", UNIGRAM.into()),
         ("word_piece", WORD_PIECE.into()),
+        ("steps", STEPS.into()),
         ("gpt2", gpt2.join("\u{0}").into()),
     ]
 }
@@ -208,18 +222,24 @@ pub fn manifest() -> Vec<(&'static str, Vec<u8>)> {
     vec![("one", of(1, vec![&hash])), ("three", of((8 << 20) + 1, vec![&hash; 3]))]
 }
 
-/// The first is of a few tokens.
+/// Of each model that there is.
 pub fn snapshot() -> Vec<(&'static str, Vec<u8>)> {
-    let mut model = model(&weights());
-    let mut saved = |n: u32, pending: &[u32]| {
-        model.reset();
+    let [mut dying, mut windowed, mut lasting] = models();
+    let saved = |model: &mut Model, n: u32, pending: &[u32]| {
         let ids: Vec<u32> = (0..n).map(|ix| ix * 7 % 24).collect();
+        model.reset();
         if n > 0 {
             block_on(model.read(&ids)).unwrap();
         }
         block_on(model.save(pending)).unwrap()
     };
-    vec![("few", saved(3, &[1])), ("pages", saved(65, &[])), ("empty", saved(0, &[5, 6]))]
+    vec![
+        ("few", saved(&mut dying, 3, &[1])),
+        ("pages", saved(&mut dying, 65, &[])),
+        ("empty", saved(&mut dying, 0, &[5, 6])),
+        ("window", saved(&mut windowed, 130, &[2])),
+        ("f32", saved(&mut lasting, 66, &[3])),
+    ]
 }
 
 pub fn preprocess() -> Vec<(&'static str, Vec<u8>)> {

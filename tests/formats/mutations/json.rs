@@ -13,7 +13,7 @@ enum Node {
 }
 
 /// Scalars and small texts in the place of any value.
-const HOSTILE: [&str; 36] = [
+const HOSTILE: [&str; 40] = [
     "null",
     "true",
     "false",
@@ -43,6 +43,10 @@ const HOSTILE: [&str; 36] = [
     "0.5",
     "\"\"",
     "\"a\"",
+    "\"aaaaaaaaaaaa\"",
+    "\"a*b|a\"",
+    "\"(?=(?:a|a){18}c)b|.\"",
+    "\"\\\\w{200}\"",
     "\"\\u0000\\n\\u001b[2J\"",
     "\"\\ud800\"",
     "[]",

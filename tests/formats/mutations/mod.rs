@@ -134,6 +134,10 @@ kinds! {
 fn they_are_ten_thousand_of_all_kinds() {
     assert_eq!(CASES.map(|(name, _)| name), TARGETS.map(|target| target.name));
     assert_eq!(CASES.iter().map(|(_, cases)| cases).sum::<u32>(), 10_000);
+    // `npm run fuzz` has the same.
+    let fuzzed =
+        include_str!("../../../fuzz/Cargo.toml").split("[[bin]]\nname = \"").skip(1).map(|bin| bin.split('"').next().unwrap());
+    assert_eq!(fuzzed.collect::<Vec<_>>(), TARGETS.map(|target| target.name));
 }
 
 /// The corpus that libFuzzer starts from is what the seeds are: `KITFOX_WRITE_CORPUS=1` writes it.
