@@ -19,7 +19,13 @@ const OTHER_LICENCES = [
 /** Packages with a program to run while they are installed, which .npmrc (or `--ignore-scripts`) keeps from running. */
 const WITH_SCRIPTS = ['webgpu', 'esbuild'];
 /** Folders with a lock of their own. */
-export const OTHER_LOCKS = ['tools/docs', ...['esbuild', 'next', 'vite', 'webpack'].map((name) => `tests/web/fixtures/${name}`)];
+export const OTHER_LOCKS = [
+  'tools/docs',
+  ...['node', 'plain', 'react'].map((name) => `examples/${name}`),
+  ...['esbuild', 'next', 'webpack'].map((name) => `tests/web/fixtures/${name}`),
+];
+/** The package of this repository, as the examples name it. */
+const OURS = 'file:../../web';
 /** `1.2.3`, and `1.2.3-rc.1`: no range. */
 const EXACT = /^\d+\.\d+\.\d+(-[0-9a-z.]+)?$/;
 
@@ -30,7 +36,7 @@ export function lockFindings(lock, manifests, npmrc, licences = LICENCES) {
   const findings = [];
   for (const [place, { dependencies, devDependencies, optionalDependencies, scripts = {} }] of manifests) {
     for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies })) {
-      if (!EXACT.test(version)) findings.push(`${place}: ${name}: expected an exact version, got ${version}`);
+      if (!EXACT.test(version) && version !== OURS) findings.push(`${place}: ${name}: expected an exact version, got ${version}`);
     }
     for (const name of ['preinstall', 'install', 'postinstall', 'prepare']) {
       if (scripts[name] !== undefined) findings.push(`${place}: runs a program when it is installed (${name})`);

@@ -12,7 +12,7 @@ test('what npm installs is exact, hashed, of known licences, and runs nothing', 
 });
 
 test('every lock of the repository is looked at', async () => {
-  const folders = ['tools', 'tests/web/fixtures'].map(async (parent) => (await readdir(root + parent)).map((name) => `${parent}/${name}`));
+  const folders = ['tools', 'examples', 'tests/web/fixtures'].map(async (parent) => (await readdir(root + parent)).map((name) => `${parent}/${name}`));
   const locked = (await Promise.all(folders)).flat().filter((folder) => existsSync(`${root}${folder}/package-lock.json`));
   assert.deepEqual(locked.sort(), OTHER_LOCKS.toSorted());
 });
@@ -34,7 +34,8 @@ test('each way to be otherwise is told', () => {
     assert.match(said, words);
     assert.deepEqual(more, []);
   }
-  for (const version of ['^1.0.0', '~1.0.0', '*', '1', 'latest', 'github:a/b']) {
+  assert.deepEqual(findings({}, { dependencies: { kitfox: 'file:../../web' } }), []);
+  for (const version of ['file:../other', '^1.0.0', '~1.0.0', '*', '1', 'latest', 'github:a/b']) {
     assert.match(findings({}, { devDependencies: { a: version } })[0], /expected an exact version/);
   }
   assert.match(findings({}, { scripts: { postinstall: 'x' } })[0], /runs a program when it is installed \(postinstall\)/);
