@@ -19,17 +19,38 @@ export const ENGINE_CODES = [
   'gpu',
   'not-finite',
   'aborted',
-] as const;
+] as const satisfies readonly KitfoxErrorCode[];
 
 /**
  * Codes that only the web has:
  * `http`: the server refused the file; `network`: no answer, or a connection that broke; `integrity`: the file is not the one of its
  * manifest; `not-cached`: no complete copy, and no network wanted; `worker`: the worker or the wasm module did not start; `crashed`: the engine panicked and this model is gone, load it again; `disposed`: used after `dispose()`.
  */
-export const WEB_CODES = ['http', 'network', 'integrity', 'not-cached', 'worker', 'crashed', 'disposed'] as const;
+export const WEB_CODES = ['http', 'network', 'integrity', 'not-cached', 'worker', 'crashed', 'disposed'] as const satisfies readonly KitfoxErrorCode[];
 
-/** What went wrong, as a word for programs. */
-export type KitfoxErrorCode = (typeof ENGINE_CODES)[number] | (typeof WEB_CODES)[number];
+/** What went wrong, as a word for programs: the README says what each means. Those of the engine, then those that only the web has. */
+export type KitfoxErrorCode =
+  | 'io'
+  | 'format'
+  | 'tensors'
+  | 'config'
+  | 'argument'
+  | 'context-full'
+  | 'no-tokenizer'
+  | 'tokenizer'
+  | 'no-gpu'
+  | 'out-of-memory'
+  | 'device-lost'
+  | 'gpu'
+  | 'not-finite'
+  | 'aborted'
+  | 'http'
+  | 'network'
+  | 'integrity'
+  | 'not-cached'
+  | 'worker'
+  | 'crashed'
+  | 'disposed';
 
 /** Everything that this package throws or rejects with. */
 export class KitfoxError extends Error {

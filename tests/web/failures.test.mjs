@@ -82,7 +82,7 @@ test('a prompt longer than the context and bad options are refused, and the mode
   // The demo model forgets: its text goes on until live keys fill the one page that the context takes, and one more id needs none.
   assert.equal(full.promptTokens + full.tokens, 65);
   assert.equal(full.finish, 'context');
-  assert.match(context, /^argument: context: expected/);
+  assert.match(context, /^argument: load: context: expected a whole number from 1 to 262144, got 1000000000$/);
 });
 
 /** Writes on the page, which begins empty. */

@@ -10,6 +10,11 @@ test('the codes are those of the engine, in its order', async () => {
   assert.deepEqual([...ENGINE_CODES], codes);
 });
 
+test('the type of a code, as an editor and the API pages show it, lists them all', async () => {
+  const [, union] = /type KitfoxErrorCode = ([^;]*);/.exec(await readFile(new URL('../dist/errors.d.ts', import.meta.url), 'utf8'));
+  assert.deepEqual([...union.matchAll(/'([a-z-]+)'/g)].map(([, code]) => code), [...ENGINE_CODES, ...WEB_CODES]);
+});
+
 test('the README says what each code means', async () => {
   const readme = await readFile(new URL('../README.md', import.meta.url), 'utf8');
   const told = [...readme.matchAll(/^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|/gm)].flatMap(([, codes]) => codes.replaceAll('`', '').split(', '));
