@@ -115,6 +115,16 @@ pub enum Error {
         /// The device's own words.
         message: String,
     },
+    /// A kernel that the GPU (or its driver) compiles or runs wrongly: on a small input it did not give what its plain twin gives.
+    #[error("gpu: {kernel} cannot be used on {adapter}: {reason} (the CPU can be used: --device cpu, or device: 'cpu')")]
+    Kernel {
+        /// Kernel and variant.
+        kernel: String,
+        /// The adapter.
+        adapter: String,
+        /// How far it was off, or what the device said.
+        reason: String,
+    },
     /// A computation gave NaN or an infinity.
     #[error("numbers: {place}: {got}")]
     NotFinite {
@@ -209,7 +219,7 @@ impl Error {
             Self::NoGpu(_) => "no-gpu",
             Self::OutOfMemory { .. } => "out-of-memory",
             Self::DeviceLost(_) => "device-lost",
-            Self::Gpu { .. } => "gpu",
+            Self::Gpu { .. } | Self::Kernel { .. } => "gpu",
             Self::NotFinite { .. } => "not-finite",
             Self::Aborted => "aborted",
         }

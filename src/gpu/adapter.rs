@@ -3,6 +3,7 @@
 //! A software adapter (lavapipe, SwiftShader, WARP) is right but slower than kitfox's own CPU code, so it is only taken when
 //! asked for. Browsers say little about an adapter: there `isFallbackAdapter` and the architecture's name are all there is.
 
+use super::inject;
 use crate::error::{Error, Result};
 
 /// What an adapter says of itself.
@@ -101,7 +102,7 @@ fn describe(info: &wgpu::AdapterInfo) -> AdapterInfo {
             other => other.to_str().to_owned(),
         },
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
-        software: is_software(info),
+        software: is_software(info) && !inject::software_passes(),
         kind: match info.device_type {
             wgpu::DeviceType::DiscreteGpu => "discrete",
             wgpu::DeviceType::IntegratedGpu => "integrated",

@@ -171,7 +171,8 @@ impl Executor {
             });
             let tasks = tasks.collect();
             if let Some(error) = scopes.close(None).await {
-                return Err(self.gpu.blame(captured(error, &format!("bind groups of {}", graph.name), 0)));
+                let error = captured(error, &format!("bind groups of {}", graph.name), 0);
+                return Err(self.gpu.blame_in_time(error).await);
             }
             self.graphs.push(tasks);
         }
@@ -362,21 +363,25 @@ impl Executor {
         let name = &self.program.get(read.buffer).name;
         let Some(QueuedCopy { mut staging, submission, mapped }) = read.copy else { return Ok(Vec::new()) };
         self.gpu.pass(Point::Read);
-        let failed = |message: String| self.gpu.blame(Error::Gpu { place: format!("reading {name}"), message });
+        let failed = |message: String| self.gpu.blame_in_time(Error::Gpu { place: format!("reading {name}"), message });
         if let Some(made) = staging.made.take()
             && let Some(error) = made.await
         {
-            return Err(self.gpu.blame(captured(error, &format!("reading {name}"), staging.buffer.size())));
+            let error = captured(error, &format!("reading {name}"), staging.buffer.size());
+            return Err(self.gpu.blame_in_time(error).await);
         }
         self.gpu.wait(submission, "read")?;
         let mapped = nudge::receive(&self.gpu.queue, mapped).await;
         self.gpu.faults.check("read")?;
         match mapped {
             Some(Ok(())) => {}
-            Some(Err(error)) => return Err(failed(error.to_string())),
-            None => return Err(failed("the device forgot the read".to_owned())),
+            Some(Err(error)) => return Err(failed(error.to_string()).await),
+            None => return Err(failed("the device forgot the read".to_owned()).await),
         }
-        let view = staging.buffer.get_mapped_range(..read.n_words as u64 * 4).map_err(|error| failed(error.to_string()))?;
+        let view = match staging.buffer.get_mapped_range(..read.n_words as u64 * 4) {
+            Ok(view) => view,
+            Err(error) => return Err(failed(error.to_string()).await),
+        };
         let words = bytemuck::pod_collect_to_vec(&view);
         drop(view);
         staging.buffer.unmap();

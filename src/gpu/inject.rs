@@ -29,6 +29,8 @@ pub enum Fault {
     Validation,
     /// The device is gone.
     Lost,
+    /// A pipeline computes nothing, as one that a driver compiled wrongly might.
+    Wrong,
 }
 
 /// What comes at a point of this thread.
@@ -37,10 +39,16 @@ pub(super) fn due(_: Point) -> Option<Fault> {
     None
 }
 
+/// Whether software adapters pass for hardware on this thread.
+#[cfg(not(feature = "fault-injection"))]
+pub(super) fn software_passes() -> bool {
+    false
+}
+
 #[cfg(feature = "fault-injection")]
-pub(super) use armed::due;
+pub use armed::{arm, let_software_pass, passed};
 #[cfg(feature = "fault-injection")]
-pub use armed::{arm, passed};
+pub(super) use armed::{due, software_passes};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -59,6 +67,17 @@ mod armed {
     thread_local! {
         static PLAN: Cell<Option<Plan>> = const { Cell::new(None) };
         static PASSED: Cell<usize> = const { Cell::new(0) };
+        static SOFTWARE_PASSES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// From now on software adapters pass for hardware on this thread, or do not: for trying what only `auto` does.
+    pub fn let_software_pass(pass: bool) {
+        SOFTWARE_PASSES.set(pass);
+    }
+
+    /// Whether they do.
+    pub(in crate::gpu) fn software_passes() -> bool {
+        SOFTWARE_PASSES.get()
     }
 
     /// From now on the fault comes on this thread at those points whose number, counted from 0, is `at`; with an empty range they are

@@ -110,7 +110,7 @@ impl<'a> Memory<'a> {
         let count = self.pending.len() as u64;
         for (name, bytes, answer) in self.pending {
             if let Some(error) = answer.await {
-                return Err(self.gpu.blame(captured(error, &name, bytes)));
+                return Err(self.gpu.blame_in_time(captured(error, &name, bytes)).await);
             }
         }
         self.gpu.check("allocation")?;

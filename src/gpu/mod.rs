@@ -35,6 +35,7 @@ use pipeline::Pipelines;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use web_time::Duration;
 
 /// An open device. Clones share it, with its compiled pipelines.
 #[derive(Clone)]
@@ -201,6 +202,19 @@ impl Gpu {
         // It tells when all that was submitted before is done.
         self.ask(wgpu::PollType::wait_indefinitely());
         self.faults.lost().map_or(error, Error::DeviceLost)
+    }
+
+    /// The same, of an error that came to whoever awaited it: a browser tells of the loss in a task of its own, which may come behind what
+    /// failed by it.
+    async fn blame_in_time(&self, error: Error) -> Error {
+        const MOMENT: Duration = Duration::from_millis(2);
+        const MOMENTS: usize = 10;
+        for _ in 0..MOMENTS {
+            let moment = if self.faults.lost().is_none() { host::host().and_then(|host| host.pause(MOMENT)) } else { None };
+            let Some(moment) = moment else { break };
+            moment.await;
+        }
+        self.blame(error)
     }
 
     fn ask(&self, poll: wgpu::PollType) {

@@ -59,14 +59,15 @@ pub(super) async fn pipelines(gpu: &Gpu, wanted: &[(&'static Kernel, &Variant)])
         }
     }
     let faults: Vec<Option<Fault>> = missing.iter().map(|_| gpu.pass(Point::Pipeline)).collect();
-    let compiled = compile(gpu, &missing).await;
+    let compiled = compile(gpu, &missing, &faults).await;
     let mut refused = HashMap::new();
     for ((want, compiled), fault) in missing.iter().zip(compiled).zip(faults) {
         let place = || format!("pipeline {}", want.0.name);
-        let compiled = match fault {
-            None | Some(Fault::Lost) => compiled.map_err(|error| gpu.blame(error)),
-            Some(Fault::OutOfMemory) => Err(captured(no_room(), &place(), 0)),
-            Some(Fault::Validation) => Err(Error::Gpu { place: place(), message: "it is invalid (injected)".to_owned() }),
+        let compiled = match (fault, compiled) {
+            (Some(Fault::OutOfMemory), _) => Err(captured(no_room(), &place(), 0)),
+            (Some(Fault::Validation), _) => Err(Error::Gpu { place: place(), message: "it is invalid (injected)".to_owned() }),
+            (_, Err(error)) => Err(gpu.blame_in_time(error).await),
+            (_, compiled) => compiled,
         };
         match compiled {
             Ok(pipeline) => {
@@ -97,19 +98,19 @@ pub(super) async fn pipelines(gpu: &Gpu, wanted: &[(&'static Kernel, &Variant)])
 
 /// On every core: error scopes belong to the thread that pushes them.
 #[cfg(not(target_arch = "wasm32"))]
-async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Result<Pipeline>> {
+async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)], faults: &[Option<Fault>]) -> Vec<Result<Pipeline>> {
     let (device, trusted) = (&gpu.device, gpu.trusted);
     parallel::map_ranges(missing.len(), 1, |range| {
-        let (kernel, variant) = missing[range.start];
         // Natively the scopes' answers are there at once.
-        pollster::block_on(begin(device, trusted, kernel, variant)?)
+        pollster::block_on(begin(device, trusted, missing[range.start], faults[range.start])?)
     })
 }
 
 /// A browser compiles by itself what it was asked for; its devices belong to one thread.
 #[cfg(target_arch = "wasm32")]
-async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Result<Pipeline>> {
-    let begun: Vec<_> = missing.iter().map(|&(kernel, variant)| begin(&gpu.device, gpu.trusted, kernel, variant)).collect();
+async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)], faults: &[Option<Fault>]) -> Vec<Result<Pipeline>> {
+    let begun: Vec<_> =
+        missing.iter().zip(faults).map(|(wanted, fault)| begin(&gpu.device, gpu.trusted, *wanted, *fault)).collect();
     let mut compiled = Vec::new();
     for pipeline in begun {
         compiled.push(match pipeline {
@@ -124,10 +125,13 @@ async fn compile(gpu: &Gpu, missing: &[(&'static Kernel, &Variant)]) -> Vec<Resu
 fn begin(
     device: &wgpu::Device,
     trusted: bool,
-    kernel: &'static Kernel,
-    variant: &Variant,
+    (kernel, variant): (&'static Kernel, &Variant),
+    fault: Option<Fault>,
 ) -> Result<impl Future<Output = Result<Pipeline>> + use<>> {
-    let text = preprocess(kernel, variant, Compiler::HERE)?;
+    let text = match fault {
+        Some(Fault::Wrong) => "@compute @workgroup_size(1) fn main() {}".to_owned(),
+        _ => preprocess(kernel, variant, Compiler::HERE)?,
+    };
     let label = format!("{} {variant}", kernel.name).trim_end().to_owned();
     let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
     let scopes = Scopes::open(device);

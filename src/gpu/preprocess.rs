@@ -150,7 +150,7 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Alternatives, Dispatch};
+    use crate::graph::Alternatives;
     use crate::kernel::glu::GLU;
 
     fn run(wgsl: &'static str, variant: &Variant) -> Result<String> {
@@ -178,8 +178,7 @@ mod tests {
     #[test]
     fn what_a_variant_needs_is_enabled_first() {
         let needs = &[("A", Need::Subgroups), ("B", Need::F16), ("A", Need::F16), ("B", Need::Invocations(512))];
-        let probe = |_: &Dispatch| unreachable!("nothing is offered");
-        let alternatives = Some(Alternatives { needs, of: |_, _| Vec::new(), probe });
+        let alternatives = Some(Alternatives { needs, of: |_, _| Vec::new() });
         let kernel = Kernel { name: "test", wgsl: "end\n", flags: &["A", "B"], alternatives, ..GLU };
         let text = |variant: Variant, compiler| preprocess(&kernel, &variant.constant("WG", 8), compiler).unwrap();
         let both = Variant::new().flag("A").flag("B");

@@ -1,6 +1,7 @@
-//! Which way each dispatch runs on this device. An alternative is taken only after a case of its kernel gave the twin's numbers here,
-//! compiled by this driver; one that does not is passed over with a note, and the baseline stays. Among those that agree the kernel's
-//! own order decides, unless another is quicker by more than a tenth on the model's own shapes.
+//! Which way each dispatch runs on this device. A way is taken only after a case of its kernel gave the twin's numbers here, compiled by
+//! this driver: an alternative, and what was recorded, too. One that does not is passed over with a note; where no way does, the device
+//! cannot be used, and that is not kept. Among those that agree the kernel's own order decides, unless another is quicker by more than a
+//! tenth on the model's own shapes.
 //!
 //! The same seed, device and build must give the same text, and two ways may differ in the last bit. So what was measured counts only
 //! where the host keeps it, and is read from there ever after (by adapter, driver, and the shaders' text); elsewhere the order decides.
@@ -11,7 +12,7 @@ use super::pipeline::pipelines;
 use super::{Executor, Gpu};
 use crate::error::{Error, Result};
 use crate::graph::compare::Deviation;
-use crate::graph::{Alternative, Binding, Dispatch, Graph, GraphId, Program, Role, Step};
+use crate::graph::{Alternative, Binding, Dispatch, Features, Graph, GraphId, Program, Role, Step};
 use crate::kernel::{ALTERNATIVE_KERNELS, KERNELS, SHARED};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,42 +44,81 @@ struct Known {
 /// What finding out took at the last load; nothing where all was known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StartUp {
-    /// Compiling alternatives and comparing them with their twins.
+    /// Compiling kernels and comparing them with their twins.
     pub check: Duration,
     /// Measuring which way is quickest.
     pub tune: Duration,
 }
 
-/// A dispatch that can run in several ways.
+/// A dispatch and the ways in which it can run.
 struct Site<'p> {
     dispatch: &'p Dispatch,
     step: Step,
-    offered: Vec<Alternative>,
+    /// In the kernel's order; the last is as it was recorded.
+    ways: Vec<Alternative>,
 }
 
-impl Site<'_> {
-    /// What its time depends on, and what there was to choose from. Params are left out: how much there is to do shows in windows and
-    /// workgroups, and offsets would make every layer another site.
+impl<'p> Site<'p> {
+    /// `features` offer alternatives, if any are asked for.
+    fn new(dispatch: &'p Dispatch, step: Step, features: Option<&Features>) -> Self {
+        let offered = features.map_or_else(Vec::new, |features| dispatch.alternatives(features));
+        Self { dispatch, step, ways: offered.into_iter().chain([dispatch.recorded()]).collect() }
+    }
+
+    /// What its time depends on, and what there was to choose from; its label where there is no choice. Params are left out: how much there
+    /// is to do shows in windows and workgroups, and offsets would make every layer another site.
     fn key(&self) -> String {
         let Dispatch { kernel, variant, bindings, grid, .. } = self.dispatch;
+        if let [recorded] = &self.ways[..] {
+            return recorded.label();
+        }
         let words: Vec<_> = bindings.iter().map(|binding| binding.words).collect();
         let mut hasher = DefaultHasher::new();
-        self.offered.iter().for_each(|offer| (offer.label(), offer.grid).hash(&mut hasher));
+        self.ways.iter().for_each(|way| (way.label(), way.grid).hash(&mut hasher));
         format!("{} [{variant}] {words:?} {:?} {:x}", kernel.name, grid.at(&self.step), hasher.finish())
+    }
+}
+
+impl Known {
+    /// Whether a way agrees with its twin, as far as is known.
+    fn agrees(&self, label: &str) -> bool {
+        self.verdicts.get(label).is_some_and(String::is_empty)
+    }
+
+    /// The way that a site takes. One that was never judged is none.
+    fn choice(&self, key: &str) -> Option<&String> {
+        self.choices.get(key).filter(|label| self.agrees(label))
     }
 }
 
 /// The program in the ways that this device takes. `step_of` gives a step that is typical of a graph.
 ///
 /// # Errors
-/// [`Error::DeviceLost`], [`Error::OutOfMemory`].
+/// [`Error::Kernel`] for a dispatch that has no way which agrees with the twin; [`Error::DeviceLost`], [`Error::OutOfMemory`].
 pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> Step) -> Result<Program> {
+    choose_among(gpu, program, step_of, Some(gpu.features())).await
+}
+
+/// Whether the program can run as it was recorded, without any alternative.
+///
+/// # Errors
+/// As [`choose`].
+pub async fn check_recorded(gpu: &Gpu, program: &Program) -> Result<()> {
+    choose_among(gpu, program, &|_| Step::default(), None).await.map(drop)
+}
+
+async fn choose_among(
+    gpu: &Gpu,
+    program: &Program,
+    step_of: &dyn Fn(GraphId) -> Step,
+    features: Option<&Features>,
+) -> Result<Program> {
     let mut sites: Vec<(String, Site<'_>)> = Vec::new();
     for (graph, id) in program.graphs.iter().zip((0..).map(GraphId)) {
         for dispatch in &graph.dispatches {
-            let site = Site { dispatch, step: step_of(id), offered: dispatch.alternatives(gpu.features()) };
+            let site = Site::new(dispatch, step_of(id), features);
             let key = site.key();
-            if !site.offered.is_empty() && sites.iter().all(|(known, _)| *known != key) {
+            if sites.iter().all(|(known, _)| *known != key) {
                 sites.push((key, site));
             }
         }
@@ -87,19 +127,16 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     let kept = host().and_then(|host| host.recall(&name));
     // Words that cannot be read are as good as none.
     let mut known: Known = kept.and_then(|words| serde_json::from_str(&words).ok()).unwrap_or_default();
-    let before = (known.verdicts.len(), known.choices.len());
-    let decided = |(key, _): &(String, Site<'_>)| known.choices.contains_key(key);
-    if !sites.iter().all(decided) {
+    if !sites.iter().all(|(key, _)| known.choice(key).is_some()) {
         // Whether the host keeps anything shows when it is given what is known so far.
         let kept = keep(&name, &known);
-        let start = Instant::now();
-        judge(gpu, &name, &sites, &mut known, kept).await?;
-        let checked = Instant::now();
-        pick(gpu, &sites, &mut known, kept).await?;
-        gpu.start_up.set(StartUp { check: checked - start, tune: checked.elapsed() });
-    }
-    if before != (known.verdicts.len(), known.choices.len()) {
+        let found = find_out(gpu, &name, &sites, &mut known, kept).await;
+        if let Err(Error::Kernel { kernel, .. }) = &found {
+            // The driver may be another tomorrow, and only its alternatives are better than an error.
+            known.verdicts.remove(kernel);
+        }
         keep(&name, &known);
+        found?;
     }
     for (variant, reason) in known.verdicts.iter().filter(|(_, reason)| !reason.is_empty()) {
         gpu.note(format!("{variant} is not used: {reason}"));
@@ -107,32 +144,41 @@ pub async fn choose(gpu: &Gpu, program: &Program, step_of: &dyn Fn(GraphId) -> S
     let mut chosen = program.clone();
     for (graph, id) in chosen.graphs.iter_mut().zip((0..).map(GraphId)) {
         for dispatch in &mut graph.dispatches {
-            let site = Site { dispatch, step: step_of(id), offered: dispatch.alternatives(gpu.features()) };
-            let choice = known.choices.get(&site.key());
-            let taken = site.offered.iter().find(|offer| choice.is_some_and(|choice| offer.label() == *choice));
-            if let Some(alternative) = taken {
-                *dispatch = dispatch.taking(alternative);
+            let site = Site::new(dispatch, step_of(id), features);
+            let choice = known.choice(&site.key());
+            let taken = site.ways.iter().find(|way| choice.is_some_and(|choice| way.label() == *choice));
+            if let Some(way) = taken {
+                *dispatch = dispatch.taking(way);
             }
         }
     }
     Ok(chosen)
 }
 
-/// Compares what is offered and has no verdict yet with its twin, on one small input; unless `all` are to be compared, at every site
-/// only until one agrees.
+/// Judges and picks, and says how long that took.
+async fn find_out(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known, kept: bool) -> Result<()> {
+    let start = Instant::now();
+    judge(gpu, name, sites, known, kept).await?;
+    let checked = Instant::now();
+    pick(gpu, sites, known, kept).await?;
+    gpu.start_up.set(StartUp { check: checked - start, tune: checked.elapsed() });
+    Ok(())
+}
+
+/// Compares every way that has no verdict yet with its twin, on one small input; unless `all` are to be compared, at every site only
+/// until one agrees.
 async fn judge(gpu: &Gpu, name: &str, sites: &[(String, Site<'_>)], known: &mut Known, all: bool) -> Result<()> {
     loop {
         let mut next: Vec<(String, &Dispatch, &Alternative)> = Vec::new();
-        for (_, Site { dispatch, offered, .. }) in sites {
-            let agrees = |offer: &Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
-            if !all && offered.iter().any(agrees) {
+        for (_, Site { dispatch, ways, .. }) in sites {
+            if !all && ways.iter().any(|way| known.agrees(&way.label())) {
                 continue;
             }
-            let unjudged = offered.iter().filter(|offer| !known.verdicts.contains_key(&offer.label()));
-            for alternative in unjudged.take(if all { usize::MAX } else { 1 }) {
-                let label = alternative.label();
+            let unjudged = ways.iter().filter(|way| !known.verdicts.contains_key(&way.label()));
+            for way in unjudged.take(if all { usize::MAX } else { 1 }) {
+                let label = way.label();
                 if next.iter().all(|(other, ..)| *other != label) {
-                    next.push((label, dispatch, alternative));
+                    next.push((label, dispatch, way));
                 }
             }
         }
@@ -194,11 +240,14 @@ async fn judge_in_turn(gpu: &Gpu, name: &str, next: &[(String, &Dispatch, &Alter
     Ok(())
 }
 
-/// What an alternative is judged by, or why it cannot be.
+/// What a way is judged by, or why it cannot be.
 fn trial(gpu: &Gpu, dispatch: &Dispatch, alternative: &Alternative) -> Result<Trial, String> {
     let kernel = dispatch.kernel;
-    let Some(alternatives) = kernel.alternatives else { return Err("the kernel has no alternatives".to_owned()) };
-    let case = (alternatives.probe)(dispatch);
+    let Some(case) = dispatch.probe() else { return Err("the kernel has no input to judge it by".to_owned()) };
+    if alternative.label() == dispatch.recorded().label() {
+        let way = (alternative.clone(), case.program.clone());
+        return Ok(Trial { kernel, case, way });
+    }
     // The very variant, or another with its flags: some constants follow the number of rows.
     let alike = harness::alternatives(gpu.features(), kernel, &case)
         .into_iter()
@@ -209,7 +258,7 @@ fn trial(gpu: &Gpu, dispatch: &Dispatch, alternative: &Alternative) -> Result<Tr
     }
 }
 
-/// Why an alternative is not to be used here; empty if it is.
+/// Why a way is not to be used here; empty if it is.
 fn verdict(label: &str, outcome: Result<Vec<Deviation>>) -> Result<String> {
     match outcome {
         Ok(deviations) => {
@@ -217,7 +266,7 @@ fn verdict(label: &str, outcome: Result<Vec<Deviation>>) -> Result<String> {
             Ok(failed.map(ToString::to_string).unwrap_or_default())
         }
         Err(Error::DeviceLost(why)) => Err(Error::DeviceLost(format!("{label}: {why}"))),
-        // That says nothing of the alternative, and would be kept.
+        // That says nothing of the way, and would be kept.
         Err(Error::OutOfMemory { what, bytes, reason }) => Err(Error::OutOfMemory { what, bytes, reason }),
         Err(error) => Ok(error.to_string()),
     }
@@ -225,15 +274,17 @@ fn verdict(label: &str, outcome: Result<Vec<Deviation>>) -> Result<String> {
 
 /// Chooses for every site without a choice; by time only if the choice is kept.
 async fn pick(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known, kept: bool) -> Result<()> {
-    let open: Vec<(&String, &Site<'_>, Vec<Dispatch>)> = sites
-        .iter()
-        .filter(|(key, _)| !known.choices.contains_key(key))
-        .map(|(key, site)| {
-            let agrees = |offer: &&Alternative| known.verdicts.get(&offer.label()).is_some_and(String::is_empty);
-            let agreeing = site.offered.iter().filter(agrees).map(|offer| site.dispatch.taking(offer));
-            (key, site, agreeing.chain([site.dispatch.clone()]).collect())
-        })
-        .collect();
+    let mut open: Vec<(&String, &Site<'_>, Vec<Dispatch>)> = Vec::new();
+    for (key, site) in sites.iter().filter(|(key, _)| known.choice(key).is_none()) {
+        let agreeing = site.ways.iter().filter(|way| known.agrees(&way.label()));
+        let ways: Vec<Dispatch> = agreeing.map(|way| site.dispatch.taking(way)).collect();
+        if ways.is_empty() {
+            let kernel = site.dispatch.recorded().label();
+            let reason = known.verdicts.get(&kernel).cloned().unwrap_or_default();
+            return Err(Error::Kernel { kernel, adapter: gpu.info().name.clone(), reason });
+        }
+        open.push((key, site, ways));
+    }
     if kept {
         // At once; one that is refused shows where it is measured.
         let ways = open.iter().filter(|(_, _, ways)| ways.len() > 1).flat_map(|(_, _, ways)| ways);
@@ -249,7 +300,7 @@ async fn pick(gpu: &Gpu, sites: &[(String, Site<'_>)], known: &mut Known, kept: 
                 taken = 0;
             }
         }
-        known.choices.insert(key.clone(), format!("{} [{}]", ways[taken].kernel.name, ways[taken].variant));
+        known.choices.insert(key.clone(), ways[taken].recorded().label());
     }
     Ok(())
 }

@@ -156,8 +156,6 @@ pub struct Alternatives {
     /// The alternatives of a dispatch on a device, the one that is most likely the quickest first. Those whose needs the device
     /// does not meet are left out by [`Dispatch::alternatives`].
     pub of: fn(&Dispatch, &Features) -> Vec<Alternative>,
-    /// A small input for a dispatch like this one, with the same alternatives: what they are judged by before a model uses them.
-    pub probe: fn(&Dispatch) -> Case,
 }
 
 impl Kernel {
@@ -187,6 +185,28 @@ impl Dispatch {
         offered
     }
 
+    /// The dispatch as it was recorded, as one of the ways to run it.
+    pub fn recorded(&self) -> Alternative {
+        Alternative { kernel: self.kernel, variant: self.variant.clone(), grid: self.grid, tolerance: None }
+    }
+
+    /// A small input for a dispatch like this one: the kernel's own, else the least of its cases of this variant, or of the variant that is
+    /// nearest. Every variant that a model records has one of its own (`tests/models/wrong_kernels.rs`).
+    pub fn probe(&self) -> Option<Case> {
+        if let Some(probe) = self.kernel.probe {
+            return Some(probe(self));
+        }
+        let mut cases = (self.kernel.cases)();
+        cases.retain(|case| case.first_of(self.kernel).is_some());
+        cases.into_iter().min_by_key(|case| {
+            let variant = case.first_of(self.kernel).map_or(&self.variant, |first| &first.variant);
+            let lacks = |a: &Variant, b: &Variant| a.flags.iter().filter(|flag| !b.has(flag)).count();
+            let other_flags = lacks(variant, &self.variant) + lacks(&self.variant, variant);
+            let other_consts = variant.consts.iter().zip(&self.variant.consts).filter(|(a, b)| a != b).count();
+            (other_flags, other_consts, case.program.buffers.iter().map(|buffer| buffer.words).sum::<usize>())
+        })
+    }
+
     /// A param by name.
     ///
     /// # Panics
@@ -210,6 +230,13 @@ impl Dispatch {
     #[must_use]
     pub fn taking(&self, alternative: &Alternative) -> Self {
         Self { kernel: alternative.kernel, variant: alternative.variant.clone(), grid: alternative.grid, ..self.clone() }
+    }
+}
+
+impl Case {
+    /// Its first dispatch of a kernel.
+    pub fn first_of(&self, kernel: &Kernel) -> Option<&Dispatch> {
+        self.program.graphs.iter().flat_map(|graph| &graph.dispatches).find(|dispatch| dispatch.kernel.name == kernel.name)
     }
 }
 

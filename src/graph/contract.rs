@@ -4,7 +4,7 @@
 //! Storage bindings of a shader have the index of their [`BindingDecl`] (0 to 7), `params` has binding 8, `step` binding 9,
 //! all in group 0. `tests/kernels/shaders.rs` compares the shader with the declaration, without a GPU.
 
-use super::{Alternatives, BufferId, Program, Step};
+use super::{Alternatives, BufferId, Dispatch, Program, Step};
 use std::fmt;
 
 /// Binding index of the uniform `params`.
@@ -172,6 +172,9 @@ pub struct Kernel {
     pub alternatives: Option<Alternatives>,
     /// Inputs on which shader, `fast` and twin are compared.
     pub cases: fn() -> Vec<Case>,
+    /// A small input for a dispatch like this one, of the same variant and with the same alternatives: what they are judged by before a
+    /// model uses them. `None`: one of `cases` ([`Dispatch::probe`]).
+    pub probe: Option<fn(&Dispatch) -> Case>,
 }
 
 impl Kernel {
@@ -188,6 +191,7 @@ impl Kernel {
         fast: None,
         alternatives: None,
         cases: || unreachable!("every kernel has cases"),
+        probe: None,
     };
 }
 

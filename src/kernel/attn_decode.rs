@@ -57,6 +57,7 @@ pub static ATTN_DECODE: Kernel = Kernel {
     twin,
     fast: Some(fast::decode),
     cases: cases::cases,
+    probe: Some(cases::probe),
     ..Kernel::PLAIN
 };
 

@@ -31,7 +31,8 @@ pub static ATTN_PREFILL: Kernel = Kernel {
     consts: &["HEAD_DIM", "TILE"],
     twin,
     fast: Some(fast::prefill),
-    alternatives: Some(Alternatives { needs: &[], of: attn_prefill_wide::offers, probe: cases::probe }),
+    alternatives: Some(Alternatives { needs: &[], of: attn_prefill_wide::offers }),
+    probe: Some(cases::probe),
     cases: cases::cases,
     ..Kernel::PLAIN
 };

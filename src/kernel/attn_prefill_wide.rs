@@ -18,7 +18,6 @@ pub static ATTN_PREFILL_WIDE: Kernel = Kernel {
     alternatives: Some(Alternatives {
         needs: &[(NARROW, Need::WorkgroupBytes(workgroup_bytes(32))), (WIDE, Need::WorkgroupBytes(workgroup_bytes(64)))],
         of: |_, _| Vec::new(),
-        probe: attn_prefill::cases::probe,
     }),
     cases: attn_prefill::cases::cases,
     ..Kernel::PLAIN

@@ -36,7 +36,8 @@ pub static MATMUL: Kernel = Kernel {
     twin,
     fast: Some(fast),
     cases: cases::cases,
-    alternatives: Some(Alternatives { needs: &[], of: offers, probe: cases::probe }),
+    alternatives: Some(Alternatives { needs: &[], of: offers }),
+    probe: Some(cases::probe),
     ..Kernel::PLAIN
 };
 

@@ -24,7 +24,6 @@ pub static MATMUL_COOP: Kernel = Kernel {
             (COOP, Need::WorkgroupBytes(WORKGROUP_BYTES)),
         ],
         of: |_, _| Vec::new(),
-        probe: matmul::cases::probe,
     }),
     cases: matmul::cases::cases,
     ..Kernel::PLAIN

@@ -33,7 +33,8 @@ pub static MATVEC: Kernel = Kernel {
     consts: &["WG", "LANES"],
     twin,
     fast: Some(fast::fast),
-    alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers, probe: cases::probe }),
+    alternatives: Some(Alternatives { needs: &[], of: super::matvec_sub::offers }),
+    probe: Some(cases::probe),
     cases: cases::cases,
     ..Kernel::PLAIN
 };

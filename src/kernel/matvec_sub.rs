@@ -15,11 +15,7 @@ pub static MATVEC_SUB: Kernel = Kernel {
     flags: FLAGS,
     consts: &["WG", "LANES", "ROWS", "K"],
     twin: matvec::twin,
-    alternatives: Some(Alternatives {
-        needs: &[(SUBGROUPS, Need::Subgroups)],
-        of: |_, _| Vec::new(),
-        probe: matvec::cases::probe,
-    }),
+    alternatives: Some(Alternatives { needs: &[(SUBGROUPS, Need::Subgroups)], of: |_, _| Vec::new() }),
     cases: matvec::cases::cases,
     ..Kernel::PLAIN
 };

@@ -37,8 +37,8 @@ pub static SAMPLE: Kernel = Kernel {
     alternatives: Some(Alternatives {
         needs: &[(LARGE_GROUP, Need::Invocations(LARGE_WG)), (LARGE_GROUP, Need::WorkgroupBytes(LARGE_BYTES))],
         of: offers,
-        probe: cases::probe,
     }),
+    probe: Some(cases::probe),
     cases: cases::cases,
     ..Kernel::PLAIN
 };

@@ -60,7 +60,7 @@ impl Opened {
     /// chooses among the ways to run a dispatch.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`].
+    /// [`Error::OutOfMemory`], [`Error::Gpu`], [`Error::DeviceLost`], [`Error::Kernel`] where a kernel gives other numbers than its twin.
     pub async fn hold(self, program: &Program, step_of: &dyn Fn(GraphId) -> Step) -> Result<Device> {
         match self {
             Self::Gpu(gpu) => {
@@ -69,6 +69,7 @@ impl Opened {
                     // A variant whose case ran may yet be refused with the model's constants.
                     Err(Error::Gpu { place, message }) => {
                         gpu.note(format!("every kernel runs in its baseline variant: {place}: {message}"));
+                        gpu::tune::check_recorded(&gpu, program).await?;
                         gpu::Executor::new(gpu, program).await?
                     }
                     executor => executor?,
@@ -241,6 +242,12 @@ impl Device {
             Self::Cpu(cpu) => cpu.bytes(),
         }
     }
+}
+
+/// The CPU in the place of a GPU that computes wrongly, where the choice was left open.
+pub(super) fn instead(choice: DeviceChoice, error: &Error) -> Option<Opened> {
+    let is_left_open = choice == DeviceChoice::Auto && matches!(error, Error::Kernel { .. });
+    is_left_open.then(|| Opened::Cpu { fast: true, note: Some(error.to_string()) })
 }
 
 /// The error of a device that was lost and cannot be had again.

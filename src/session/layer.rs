@@ -4,7 +4,7 @@
 //! A GPU that is lost is opened again, as a model's is ([`super::recover`]): for that the weights of a layer on a GPU stay on the host, too, shared with
 //! whoever has the [`Layer`].
 
-use super::device::{Device, DeviceChoice, Opened};
+use super::device::{Device, DeviceChoice, Opened, instead};
 use super::recover::{Recover, TRIES, lasting, opened_again};
 use crate::error::{Error, Result};
 use crate::format::layer::{Layer, LayerConfig, Mode, Weights};
@@ -58,8 +58,19 @@ impl ForgettingAttentionLayer {
     ///
     /// # Errors
     /// [`Error::Argument`] for heads or a `max_tokens` that cannot be run, [`Error::OutOfMemory`], [`Error::NoGpu`] and what else the
-    /// device reports.
+    /// device reports; [`Error::Kernel`] where a GPU that was asked for computes wrongly (with [`DeviceChoice::Auto`] it is the CPU then).
     pub async fn load(layer: &Layer, options: LayerOptions) -> Result<Self> {
+        match Self::load_on(None, layer, options).await {
+            Err(error) => match instead(options.device, &error) {
+                Some(cpu) => Self::load_on(Some(cpu), layer, options).await,
+                None => Err(error),
+            },
+            loaded => loaded,
+        }
+    }
+
+    /// On the device that is given, else on that of the options.
+    async fn load_on(given: Option<Opened>, layer: &Layer, options: LayerOptions) -> Result<Self> {
         let config = layer.config();
         let (d, n_heads) = (config.hidden_size, config.num_heads);
         if !takes_head_dim(d / n_heads) {
@@ -87,7 +98,10 @@ impl ForgettingAttentionLayer {
         }
         let graph = network.record(&mut program);
         let step = Step { n_tokens: shape.max_tokens as u32, ..Step::default() };
-        let mut opened = Opened::open(options.device, false).await?;
+        let mut opened = match given {
+            Some(opened) => opened,
+            None => Opened::open(options.device, false).await?,
+        };
         let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
         let (hardware, mut recoveries) = (opened.is_hardware(), 0);
         let device = loop {

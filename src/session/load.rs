@@ -6,7 +6,7 @@ pub mod plan;
 pub(super) mod weights;
 
 use super::chunk::Chunks;
-use super::device::{Device, DeviceChoice, Opened};
+use super::device::{Device, DeviceChoice, Opened, instead};
 use super::memory::{DEFAULT_CHUNK, MAX_CHUNK, advised, fits_in_bindings, largest_chunk, scores_chunk};
 use super::model::{Graphs, Model};
 use super::pages::{Pruning, Sightings, pool_bytes};
@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use web_time::Duration;
-use weights::Origin;
+use weights::{Filled, Origin};
 
 /// Element type of the KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,8 @@ impl Model {
     ///
     /// # Errors
     /// [`Error::Config`], [`Error::Tensors`] (every difference at once), [`Error::Io`], [`Error::Format`], [`Error::Tokenizer`],
-    /// [`Error::NoGpu`], [`Error::OutOfMemory`], and what the progress callback returns.
+    /// [`Error::NoGpu`], [`Error::OutOfMemory`], [`Error::Kernel`] where a GPU that was asked for computes wrongly (with
+    /// [`DeviceChoice::Auto`] it is the CPU then, and [`Model::device_note`] says why), and what the progress callback returns.
     pub async fn load(
         mut checkpoint: Checkpoint,
         options: LoadOptions,
@@ -99,20 +100,19 @@ impl Model {
         let context_note = context_note(&config, &options, context);
         fits_in_bindings(&declare(&checkpoint, &config, shape)?.program, context)?;
         let opened = Opened::open(options.device, options.baseline).await?;
-        let chunk = chunk(opened.is_hardware(), &checkpoint, &config, shape, options.chunk)?;
-        let Declared { mut program, pages, network, moves } = declare(&checkpoint, &config, Shape { chunk, ..shape })?;
-        fits_in_bindings(&program, context)?;
-        let graphs = record(&network, &mut program, options.scores);
-
-        let (one, many) = typical_steps(&config, context, if options.chunk.is_some() { chunk } else { chunk.min(TYPICAL_CHUNK) });
-        let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
         let matrix_types = matrix_types(&checkpoint);
-        let mut origin = Origin { checkpoint, moves, options, pruning };
-        let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
-        let (device, filled, recoveries) = origin
-            .settle(opened, (&network, &program, &config), &step_of, progress)
-            .await
-            .map_err(|error| advised(error, &program, context))?;
+        let gates = options.gates.clone();
+        let shape = Shape { gates: gates.as_deref(), ..shape };
+        let mut origin = Origin { checkpoint, moves: Vec::new(), options, pruning };
+        let settled = match settle(opened, &mut origin, &config, shape, progress).await {
+            Err(error) => match instead(origin.options.device, &error) {
+                Some(cpu) => settle(cpu, &mut origin, &config, shape, progress).await?,
+                None => return Err(error),
+            },
+            Ok(settled) => settled,
+        };
+        let Settled { chunk, program, pages, network, graphs, device_name, device_note, on: (device, filled, recoveries) } =
+            settled;
         let positions = if evict.is_some() { positions(&config, context) } else { context };
         let mut model = Self {
             file,
@@ -210,6 +210,41 @@ fn context_note(config: &Config, options: &LoadOptions, context: usize) -> Optio
     Some(format!(
         "a context of {context} tokens, not of {stated} as the model states: its keys and values would take more than 4 GiB (-c / context asks for it)"
     ))
+}
+
+/// A network on a device, with its weights.
+struct Settled {
+    chunk: usize,
+    program: Program,
+    pages: Pages,
+    network: Fox,
+    graphs: Graphs,
+    device_name: String,
+    device_note: Option<String>,
+    /// What [`Origin::settle`] gives.
+    on: (Device, Filled, u64),
+}
+
+/// Declares, records and loads the network for a device.
+async fn settle(
+    opened: Opened,
+    origin: &mut Origin,
+    config: &Config,
+    shape: Shape<'_>,
+    progress: &mut dyn FnMut(Progress) -> Result<()>,
+) -> Result<Settled> {
+    let (context, given) = (shape.context, origin.options.chunk);
+    let chunk = chunk(opened.is_hardware(), &origin.checkpoint, config, shape, given)?;
+    let Declared { mut program, pages, network, moves } = declare(&origin.checkpoint, config, Shape { chunk, ..shape })?;
+    fits_in_bindings(&program, context)?;
+    origin.moves = moves;
+    let graphs = record(&network, &mut program, shape.scores);
+    let (one, many) = typical_steps(config, context, if given.is_some() { chunk } else { chunk.min(TYPICAL_CHUNK) });
+    let step_of = |graph| if graph == graphs.prefill || Some(graph) == graphs.score { many } else { one };
+    let (device_name, device_note) = (opened.name(), opened.note().map(str::to_owned));
+    let on = origin.settle(opened, (&network, &program, config), &step_of, progress).await;
+    let on = on.map_err(|error| advised(error, &program, context))?;
+    Ok(Settled { chunk, program, pages, network, graphs, device_name, device_note, on })
 }
 
 /// Tokens of the context; that and the chunk are checked.

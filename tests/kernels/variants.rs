@@ -4,6 +4,7 @@
 use crate::common;
 use crate::common::toy;
 use crate::common::toy::{BINDINGS, TOY, toy_wgsl};
+use kitfox::Error;
 use kitfox::gpu::{Executor, Host, set_host, tune};
 use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
 use kitfox::kernel::KERNELS;
@@ -32,11 +33,8 @@ static VARIED: Kernel = Kernel {
     params: &["width"],
     flags: &["BROKEN", "WRONG", "ABSENT", "RIGHT"],
     twin: |args| (TOY.twin)(args),
-    alternatives: Some(Alternatives {
-        needs: &[("ABSENT", Need::Invocations(u32::MAX))],
-        of: offered,
-        probe: |_| toy::case(&VARIED),
-    }),
+    alternatives: Some(Alternatives { needs: &[("ABSENT", Need::Invocations(u32::MAX))], of: offered }),
+    probe: Some(|_| toy::case(&VARIED)),
     cases: || vec![toy::case(&VARIED)],
     ..Kernel::PLAIN
 };
@@ -132,6 +130,59 @@ fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
     }
 }
 
+/// The toy, recorded in a way that gives other numbers; with `REPAIRED` an alternative gives the right ones.
+macro_rules! spoiled {
+    ($name:ident, $label:literal, $offers:expr) => {
+        static $name: Kernel = Kernel {
+            name: $label,
+            wgsl: toy_wgsl!(
+                "  var product = a[row + i] * a[row + params.width + i];
+#ifndef REPAIRED
+  product *= 1.001;
+#endif"
+            ),
+            bindings: BINDINGS,
+            params: &["width"],
+            flags: &["REPAIRED"],
+            twin: |args| (TOY.twin)(args),
+            alternatives: Some(Alternatives { needs: &[], of: $offers }),
+            cases: || vec![toy::case(&$name)],
+            ..Kernel::PLAIN
+        };
+    };
+}
+
+spoiled!(SPOILED, "spoiled", |_, _| Vec::new());
+spoiled!(REPAIRED, "repaired", |dispatch, _| {
+    let variant = dispatch.variant.clone().flag("REPAIRED");
+    vec![Alternative { kernel: dispatch.kernel, variant, grid: dispatch.grid, tolerance: None }]
+});
+
+/// Whether or not the host keeps anything, on devices with and without features.
+#[test]
+fn a_recorded_kernel_that_gives_other_numbers_is_an_error_that_is_not_kept_or_an_alternative_is_taken() {
+    for keeps in [false, true] {
+        let memory = Rc::new(Memory::default());
+        if keeps {
+            set_host(Rc::clone(&memory) as Rc<dyn Host>);
+        }
+        for gpu in common::gpus().into_iter().chain(common::equipped_gpus()) {
+            let choose = |kernel| block_on(tune::choose(&gpu, &toy::case(kernel).program, &|_| step()));
+            for _ in 0..2 {
+                let error = choose(&SPOILED).unwrap_err();
+                let Error::Kernel { kernel, adapter, reason } = &error else { unreachable!("{error}") };
+                assert_eq!((&kernel[..], adapter), ("spoiled []", &gpu.info().name));
+                assert!(reason.contains("y: nmse") && reason.contains("got "), "{error}");
+                assert!(memory.kept.borrow().values().all(|words| !words.contains("spoiled []")));
+            }
+            assert!(block_on(tune::check_recorded(&gpu, &toy::case(&SPOILED).program)).is_err());
+            assert_eq!(flags(&choose(&REPAIRED).unwrap()), ["REPAIRED"]);
+            assert!(block_on(tune::check_recorded(&gpu, &toy::case(&REPAIRED).program)).is_err());
+            assert!(block_on(tune::check_recorded(&gpu, &toy::case(&TOY).program)).is_ok());
+        }
+    }
+}
+
 /// A load that ended while all were checked together tells the next to find out which it was.
 #[test]
 fn after_a_lost_device_each_is_checked_alone() {
@@ -160,8 +211,8 @@ fn after_a_lost_device_each_is_checked_alone() {
             let verdicts = known["verdicts"].as_object().unwrap();
             verdicts.values().filter(|verdict| **verdict == "the device was lost while it was checked").count()
         });
-        assert_eq!(suspects.collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
-        assert_eq!(alone[4]["verdicts"], together[2]["verdicts"]);
+        assert_eq!(suspects.collect::<Vec<_>>(), [0, 1, 1, 1, 1, 0]);
+        assert_eq!(alone[5]["verdicts"], together[2]["verdicts"]);
     }
 }
 
@@ -182,7 +233,9 @@ fn a_device_with_the_baseline_only_takes_what_was_recorded() {
 fn every_alternative_has_an_input_to_be_judged_by() {
     let everything = Features::everything();
     for kernel in KERNELS {
-        let Some(alternatives) = kernel.alternatives else { continue };
+        if kernel.alternatives.is_none() {
+            continue;
+        }
         let mut seen = Vec::new();
         for case in (kernel.cases)() {
             let dispatch = &case.program.graphs[0].dispatches[0];
@@ -190,7 +243,7 @@ fn every_alternative_has_an_input_to_be_judged_by() {
                 continue;
             }
             seen.push(dispatch.variant.clone());
-            let probe = (alternatives.probe)(dispatch);
+            let probe = dispatch.probe().unwrap();
             let judged = probe.program.graphs[0].dispatches[0].alternatives(&everything);
             for offer in dispatch.alternatives(&everything) {
                 let alike =

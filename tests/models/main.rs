@@ -30,3 +30,4 @@ mod switches;
 mod text;
 mod watch;
 mod wide;
+mod wrong_kernels;

@@ -1,9 +1,9 @@
 //! Every head width at every edge of a page, every part alone and together, dead pages.
 
 use super::{AttnDecode, LAMBDA, STORED, TOLERANCE};
-use crate::graph::{Case, Compare, Step};
+use crate::graph::{Case, Compare, Dispatch, Step, Variant};
 use crate::kernel::attention::cases::{Fixture, Gates};
-use crate::kernel::attention::{Heads, PAGE, SHIFT_SLOTS};
+use crate::kernel::attention::{Heads, PAGE, Proj, SHIFT_SLOTS, Vectors};
 
 /// What is special about a case.
 #[derive(Clone, Copy, Debug)]
@@ -77,16 +77,43 @@ pub(super) fn cases() -> Vec<Case> {
     all.into_iter().map(case).collect()
 }
 
-fn case(special: Special) -> Case {
-    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, tau, parts } = special;
-    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
-    let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
-    fixture.kv.window = window;
-    let (proj, mut columns) = fixture.proj(1);
-    let mut vectors = fixture.vectors(pos + 1);
-    if let Some(tau) = tau {
-        fixture.prune(&vectors, tau, pos);
+/// The parts of a variant, behind a page; with `PRUNE` some of it is dead.
+pub(super) fn probe(dispatch: &Dispatch) -> Case {
+    let (variant, has) = (&dispatch.variant, |flag: &str| dispatch.variant.has(flag));
+    let tau = has("PRUNE").then_some(0.5);
+    let special = Special {
+        head_dim: variant.get("HEAD_DIM") as usize,
+        group: 1,
+        f16: has("KV_F16"),
+        gates: Gates::Soft,
+        pos: 130,
+        pages_per_split: 2,
+        window: None,
+        tau,
+        parts: "those of a variant",
+    };
+    case_with(special, |fixture, columns, vectors| take_flags(variant, fixture, columns, vectors))
+}
+
+fn take_flags(variant: &Variant, fixture: &mut Fixture, columns: &mut Proj, vectors: &mut Vectors) {
+    let keep = |flag: &str, part: &mut Option<usize>| *part = part.filter(|_| variant.has(flag));
+    keep("K_SHIFT", &mut columns.k_shift);
+    keep("V_SHIFT", &mut columns.v_shift);
+    keep("QK_NORM", &mut vectors.q_norm);
+    keep("QK_NORM", &mut vectors.k_norm);
+    keep("ROPE", &mut vectors.rope);
+    if variant.has("F_TABLE") {
+        fixture.gate_table(vectors, 70);
     }
+    columns.f = columns.f.filter(|_| !variant.has("F_NONE") && !variant.has("F_BIAS"));
+    vectors.f_bias = vectors.f_bias.filter(|_| !variant.has("F_NONE"));
+}
+
+fn case(special: Special) -> Case {
+    case_with(special, |fixture, columns, vectors| take_parts(special.parts, fixture, columns, vectors))
+}
+
+fn take_parts(parts: &str, fixture: &mut Fixture, columns: &mut Proj, vectors: &mut Vectors) {
     if parts == "bias only, k shift" {
         (columns.f, columns.v_shift) = (None, None);
     }
@@ -94,7 +121,7 @@ fn case(special: Special) -> Case {
         (columns.f, columns.k_shift, vectors.f_bias) = (None, None, None);
     }
     if parts == REPLAYED {
-        fixture.gate_table(&mut vectors, 70);
+        fixture.gate_table(vectors, 70);
     }
     if !matches!(parts, "all" | REPLAYED | "v shift, norms, no forgetting") {
         (vectors.q_norm, vectors.k_norm) = (None, None);
@@ -108,6 +135,19 @@ fn case(special: Special) -> Case {
     if !matches!(parts, "all" | REPLAYED | "rotations alone") {
         vectors.rope = None;
     }
+}
+
+fn case_with(special: Special, take: impl FnOnce(&mut Fixture, &mut Proj, &mut Vectors)) -> Case {
+    let Special { head_dim, group, f16, gates, pos, pages_per_split, window, tau, .. } = special;
+    let heads = Heads { n_heads: 2 * group, n_kv_heads: 2, head_dim, n_layers: 3, layer: head_dim / 16 % 3 };
+    let mut fixture = Fixture::new(heads, f16, gates, pos, pos + 70);
+    fixture.kv.window = window;
+    let (proj, mut columns) = fixture.proj(1);
+    let mut vectors = fixture.vectors(pos + 1);
+    if let Some(tau) = tau {
+        fixture.prune(&vectors, tau, pos);
+    }
+    take(&mut fixture, &mut columns, &mut vectors);
     let shift_rows = fixture.floats("shift_rows", heads.shift_words(), 2.0);
     let partials = fixture.output("partials", heads.partial_words());
     let first_page = ((pos + 1).saturating_sub(window.unwrap_or(usize::MAX)) / PAGE) as u32;
@@ -121,7 +161,7 @@ fn case(special: Special) -> Case {
     let mut expect = vec![(partials, Compare::F32(TOLERANCE))];
     let stored = if f16 { Compare::F16x2(STORED) } else { Compare::F32(TOLERANCE) };
     // A gate that is known is on the grid.
-    let lambda = if parts == REPLAYED { Compare::Exact } else { Compare::Fixed64(LAMBDA) };
+    let lambda = if vectors.f_table.is_some() { Compare::Exact } else { Compare::Fixed64(LAMBDA) };
     expect.extend([(kv.k_pages, stored), (kv.v_pages, stored), (kv.lam_pages, lambda)]);
     if columns.k_shift.is_some() || columns.v_shift.is_some() {
         expect.push((shift_rows, Compare::Exact));

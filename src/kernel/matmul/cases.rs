@@ -32,10 +32,11 @@ pub(in crate::kernel) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Of enough rows for the alternatives, some of them beyond a large tile.
+/// Of enough rows for the alternatives, some of them beyond a large tile; wide tiles are recorded for 1024 rows and more.
 pub(in crate::kernel) fn probe(dispatch: &Dispatch) -> Case {
     let ty = WeightType::of(|flag| dispatch.variant.has(flag));
-    case(ty, (517, ty.padded(64), 33), dispatch.variant.has("RESIDUAL"), dispatch.variant.has("BIAS"))
+    let rows = if dispatch.variant.has("WIDE") { 1030 } else { 517 };
+    case(ty, (rows, ty.padded(64), 33), dispatch.variant.has("RESIDUAL"), dispatch.variant.has("BIAS"))
 }
 
 /// A plain product of `[rows, k]` weights with `tokens` rows of x, as a model has it: for measurements.

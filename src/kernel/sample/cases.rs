@@ -87,7 +87,8 @@ pub(super) fn cases() -> Vec<Case> {
 pub(super) fn probe(dispatch: &Dispatch) -> Case {
     let ty = dispatch.variant.has(GATHER).then(|| WeightType::of(|flag| dispatch.variant.has(flag)));
     let options = Options { top_k: 40, widest: 2.9957323, rate: 1.25, penalty: 1.1, recent: 64, ..PLAIN };
-    case(0, "usual", Logits::Wide, FEW_LOGITS as usize + 77, options, ty)
+    let vocab = if dispatch.param("vocab") > FEW_LOGITS { FEW_LOGITS as usize + 77 } else { 777 };
+    case(0, "usual", Logits::Wide, vocab, options, ty)
 }
 
 fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
