@@ -1,7 +1,8 @@
 // `npm run audit`: what kitfox is built from. The crates by cargo-deny (deny.toml: licences, versions, sources, known faults), those of the
 // fuzzing workspace too, the npm packages by their lock files: also those that write the API pages and that the tests build programs with. With `--offline` nothing is fetched, and known faults are not asked for.
 
-import { readFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { readFile, readdir } from 'node:fs/promises';
 import { has, main, root, run } from './shared.mjs';
 
 /** Licences under which a tool of ours may be used; nothing of npm's is part of what is shipped. */
@@ -18,25 +19,25 @@ const OTHER_LICENCES = [
 ];
 /** Packages with a program to run while they are installed, which .npmrc (or `--ignore-scripts`) keeps from running. */
 const WITH_SCRIPTS = ['webgpu', 'esbuild'];
-/** Folders with a lock of their own. */
-export const OTHER_LOCKS = [
-  'tools/docs',
-  ...['node', 'plain', 'react'].map((name) => `examples/${name}`),
-  ...['esbuild', 'next', 'webpack'].map((name) => `tests/web/fixtures/${name}`),
-];
-/** The package of this repository, as the examples name it. */
-const OURS = 'file:../../web';
-/** `1.2.3`, and `1.2.3-rc.1`: no range. */
-const EXACT = /^\d+\.\d+\.\d+(-[0-9a-z.]+)?$/;
+/** Where folders with a lock of their own are. */
+const PLACES = ['tools', 'tests/web/fixtures', 'examples'];
+/** `1.2.3`, and `1.2.3-rc.1`: no range; or the package of this repository. */
+const EXACT = /^(\d+\.\d+\.\d+(-[0-9a-z.]+)?|file:\.\.\/\.\.\/web)$/;
 
 const json = async (name) => JSON.parse(await readFile(root + name, 'utf8'));
+
+/** Folders with a lock of their own. */
+export async function otherLocks() {
+  const folders = PLACES.map(async (place) => (await readdir(root + place).catch(() => [])).map((name) => `${place}/${name}`));
+  return (await Promise.all(folders)).flat().filter((folder) => existsSync(`${root}${folder}/package-lock.json`));
+}
 
 /** Sentences about what npm would install that is not as it should be. */
 export function lockFindings(lock, manifests, npmrc, licences = LICENCES) {
   const findings = [];
   for (const [place, { dependencies, devDependencies, optionalDependencies, scripts = {} }] of manifests) {
     for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies })) {
-      if (!EXACT.test(version) && version !== OURS) findings.push(`${place}: ${name}: expected an exact version, got ${version}`);
+      if (!EXACT.test(version)) findings.push(`${place}: ${name}: expected an exact version, got ${version}`);
     }
     for (const name of ['preinstall', 'install', 'postinstall', 'prepare']) {
       if (scripts[name] !== undefined) findings.push(`${place}: runs a program when it is installed (${name})`);
@@ -59,7 +60,7 @@ export async function npmFindings() {
   const named = async (...names) => Promise.all(names.map(async (name) => [name, await json(name)]));
   const npmrc = await readFile(`${root}.npmrc`, 'utf8');
   const findings = lockFindings(await json('package-lock.json'), await named('package.json', 'web/package.json', 'www/package.json'), npmrc);
-  for (const folder of OTHER_LOCKS) {
+  for (const folder of await otherLocks()) {
     const lock = await json(`${folder}/package-lock.json`);
     const others = lockFindings(lock, await named(`${folder}/package.json`), npmrc, [...LICENCES, ...OTHER_LICENCES]);
     findings.push(...others.map((finding) => `${folder}: ${finding}`));
@@ -87,6 +88,6 @@ if (process.argv[1] === import.meta.filename) {
     }
     for (const manifest of ['Cargo.toml', 'fuzz/Cargo.toml']) await deny(manifest, ['advisories']);
     await run('npm', ['audit', '--audit-level=high']);
-    for (const folder of OTHER_LOCKS) await run('npm', ['audit', '--audit-level=high', '--package-lock-only', '--prefix', folder]);
+    for (const folder of await otherLocks()) await run('npm', ['audit', '--audit-level=high', '--package-lock-only', '--prefix', folder]);
   });
 }

@@ -28,11 +28,18 @@ fn load(folder: &Path, device: DeviceChoice) -> Model {
     block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap()
 }
 
+/// Words that no other round has.
+fn words(seed: u64, n: u64) -> String {
+    (0..n).map(|ix| format!("{:x} ", (seed * n + ix + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+}
+
 fn answer(model: &mut Model, seed: u64) {
     model.reset();
+    // Whatever is kept of a text is kept of this one, too.
+    assert!(model.tokenizer("encode").unwrap().encode(&words(seed, 1000)).unwrap().len() > 1000);
     let sampler = SamplerOptions { seed, ..SamplerOptions::default() };
     let options = GenerateOptions { max_tokens: 8, sampler, ignore_eos: true, ..GenerateOptions::default() };
-    let mut answer = Generation::new(model, "hello, this is a prompt", options).unwrap();
+    let mut answer = Generation::new(model, &words(seed, 3), options).unwrap();
     while block_on(answer.next(model)).unwrap().is_some() {}
 }
 
@@ -96,7 +103,9 @@ fn slope(rounds: &[(usize, u64)]) -> f64 {
 fn memory_does_not_grow_over_two_hundred_answers_nor_over_twenty_models() {
     let gpu = common::gpu_expected().then_some("gpu");
     for device in ["cpu"].into_iter().chain(gpu) {
-        for (what, n, most_kib) in [("answers", ANSWERS, 8.0), ("models", MODELS, 64.0)] {
+        // A driver keeps more than we do. (A cache of 1,000 words that a model leaves behind is 150 KiB.)
+        let [most_answer, most_model] = if device == "cpu" { [2.0, 24.0] } else { [8.0, 64.0] };
+        for (what, n, most_kib) in [("answers", ANSWERS, most_answer), ("models", MODELS, most_model)] {
             let rounds = watch(what, device);
             assert_eq!(rounds.len(), n, "{what} on {device}");
             let slope = slope(&rounds);
