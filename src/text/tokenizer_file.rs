@@ -67,7 +67,8 @@ impl Default for Growth {
 impl Growth {
     /// A text is replaced by `content`, at least `shortest` bytes of it; a literal one, if it is told.
     fn replaced(&mut self, literal: Option<&str>, shortest: usize, content: &str) {
-        let times = content.len().div_ceil(shortest.max(1)).max(1);
+        // Nothing is found at each character, which stays.
+        let times = if shortest == 0 { content.len() + 1 } else { content.len().div_ceil(shortest).max(1) };
         let is_new = |c: char| !self.by.contains(c);
         let only_new = literal.is_some_and(|literal| !self.mixed && literal.chars().all(is_new));
         // What has grown does not grow again, or all of it does.
@@ -100,10 +101,9 @@ impl Costs<'_> {
             self.growth.by.push_str(prepended);
         }
         let mut times = 1;
-        if let Some(replacement) = text("replacement").filter(|_| place == "pre_tokenizer") {
-            times *= 2 * replacement.len().max(1);
-        }
-        if text("type") == Some("ByteLevel") {
+        if let Some(replacement) = text("replacement") {
+            times *= if place == "pre_tokenizer" { 2 * replacement.len().max(1) } else { 1 };
+        } else if text("type") == Some("ByteLevel") || step.get("add_prefix_space").is_some() {
             times *= if step.get("add_prefix_space") == Some(&Value::Bool(true)) { 4 } else { 2 };
         }
         if step.get("handle_chinese_chars").is_some() {

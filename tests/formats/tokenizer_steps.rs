@@ -51,6 +51,10 @@ fn expressions_without_an_end_are_refused_by_name() {
     refused(&many(40, "a"), &["pre_tokenizer: pattern", "32 patterns"]);
     refused(&many(9, &"ab".repeat(500)), &["pre_tokenizer: pattern", "expression"]);
     refused(&many(20, &"[a-z]|[0-9]|".repeat(36)), &["pre_tokenizer: pattern", "8192 bytes"]);
+    // Reading them is no work without an end, either.
+    for part in [r"\W\pL", r"[\w--\pL&&\PN]", "(?:a|", "[[["] {
+        refused(&many(1, &format!("(?i){}", part.repeat(4090 / part.len()))), &["pre_tokenizer: pattern", "expression"]);
+    }
     refused(&file(&[("normalizer", in_row("normalizers", vec![json!({ "type": "NFC" }); 200]))]), &["normalizer", "128 steps"]);
     // And what is allowed is within the bounds, all of it at once.
     for (n, regex) in [(1, r"\w{60}"), (5, LLAMA_3), (32, "a")] {
@@ -74,6 +78,9 @@ fn steps_that_make_a_text_grow_without_an_end_are_refused_by_name() {
     refused(&file(&[("normalizer", prepend)]), &["normalizer", "at most 64 times as long"]);
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": false });
     refused(&file(&[("pre_tokenizer", in_row("pretokenizers", vec![bytes; 9]))]), &["pre_tokenizer", "at most 64 times"]);
+    // Nothing is found between any two characters.
+    let nothing = json!({ "type": "Replace", "pattern": { "Regex": "q*" }, "content": "aa" });
+    refused(&file(&[("decoder", in_row("decoders", vec![nothing; 4]))]), &["decoder", "at most 64 times"]);
     let suffix = json!({ "type": "BPEDecoder", "suffix": "" });
     refused(&file(&[("decoder", in_row("decoders", vec![suffix; 9]))]), &["decoder", "at most 64 times"]);
 }
