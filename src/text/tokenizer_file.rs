@@ -8,15 +8,15 @@ use serde_json::{Map, Value};
 use std::fmt;
 use tokenizers::utils::SysRegex;
 
-/// Steps of the way in and out, each object being one: those of published files have 20.
+/// Steps of the way in and out, each object being one.
 const MAX_STEPS: usize = 128;
 /// Expressions, and the bytes of all of them.
 const MAX_PATTERNS: usize = 32;
 const MAX_PATTERN_BYTES: usize = 8192;
-/// Ranges of characters in all expressions, repetitions written out: `\w` has 800, an expression of LLaMA 3's kin 10,000. A program takes
-/// some hundred bytes for each.
+/// Ranges of characters in all expressions, repetitions written out: `\w` has some hundred, an expression of LLaMA 3's kin some thousand. A program
+/// takes some hundred bytes for each.
 const MAX_RANGES: usize = 1 << 16;
-/// How many times as long as it was a text may become by the steps of one way: LLaMA's by 4, GPT-2's by 4.
+/// How many times as long as it was a text may become by the steps of one way: LLaMA 2's by 6, GPT-2's by 4.
 const MAX_GROWTH: usize = 64;
 
 /// Refuses steps of the way in and out at which the crate would not fail but panic, or take memory and time without an end: the normalizer

@@ -37,6 +37,9 @@ fn in_row(key: &str, steps: Vec<Value>) -> Value {
 const LLAMA_3: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// LLaMA 4's, too, and nearly Mistral's.
+const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 #[test]
 fn expressions_without_an_end_are_refused_by_name() {
     for regex in
@@ -129,6 +132,7 @@ fn the_steps_of_published_tokenizers_are_run() {
             ("decoder", in_row("decoders", steps(&[pieces[0], pieces[1], pieces[2], &strip])))]),
         ("LLaMA 3", vec![("pre_tokenizer", in_row("pretokenizers", vec![split(LLAMA_3), bytes(false, false)])), ("decoder", bytes(true, true))]),
         ("Qwen 2", vec![("normalizer", json!({ "type": "NFC" })), ("pre_tokenizer", in_row("pretokenizers", vec![split(&LLAMA_3.replace("{1,3}", "")), bytes(false, false)]))]),
+        ("GPT-4o", vec![("pre_tokenizer", in_row("pretokenizers", vec![split(GPT_4O), bytes(false, false)])), ("decoder", bytes(true, true))]),
         ("Gemma", vec![("normalizer", space.clone()), ("pre_tokenizer", json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false })), ("decoder", in_row("decoders", steps(&pieces)))]),
         ("DeepSeek", vec![("pre_tokenizer", in_row("pretokenizers", deepseek.map(split).into_iter().chain([bytes(false, false)]).collect()))]),
         ("Falcon", vec![("pre_tokenizer", in_row("pretokenizers", vec![json!({ "type": "Punctuation", "behavior": "Contiguous" }), bytes(false, true), digits, split("[0-9][0-9][0-9]")]))]),
