@@ -1,23 +1,24 @@
 //! What a regular expression of a `tokenizer.json` may cost on any text: a file names expressions, and one of a few bytes may take a
 //! minute for a page.
 //!
-//! A text is matched from left to right, each match beginning where the last one ended. That takes one pass if the engine never looks
-//! further ahead than a few characters behind the match that it then takes: `a*b|a` on a text of `a` reads all that follows for each. So the
-//! expression is made into the automaton of its characters, alternatives in their order, and a way through it that goes on for more than
-//! [`MAX_AHEAD`] characters without a match is refused. What the engine `fancy-regex` adds (looks around, references, possessive
-//! repetitions) goes back over what was read, and is not run, but for the `\s+(?!\S)` of GPT-2's kin and the expressions of [`PUBLISHED`].
+//! A text is matched from left to right, each match beginning where the last one ended. That takes one pass if whatever the engine reads
+//! behind a match is taken by the next one, but for a few characters: `a*b|a` on a text of `a` reads all that follows for each. So the
+//! expression is made into the automaton of its characters, alternatives in their order; a way through it that goes on behind a match is
+//! read from the start, too, as the next match will, and refused if that has no match for more than [`MAX_AHEAD`] characters. What the engine
+//! `fancy-regex` adds (looks around, references, possessive repetitions) goes back over what was read, and is not run, but for the
+//! `\s+(?!\S)` of GPT-2's kin and the expressions of [`PUBLISHED`].
 
 use regex_syntax::ast::{self, Ast};
 use regex_syntax::hir::translate::Translator;
 use regex_syntax::hir::{Class, Hir, HirKind, Repetition};
 use std::collections::HashMap;
 
-/// Characters behind the end of a match that the engine may have read.
+/// Characters behind a match that the engine may have read and that the next match does not take.
 const MAX_AHEAD: usize = 64;
-/// Places of an expression, repetitions written out: of the published ones the longest has 150.
+/// Places of an expression, repetitions written out.
 const MAX_PLACES: usize = 512;
-/// States of the automaton: of the published ones the largest has 60.
-const MAX_STATES: usize = 256;
+/// States of the automaton.
+const MAX_STATES: usize = 128;
 /// Sets of characters that differ.
 const MAX_CLASSES: usize = 128;
 /// Bytes of an expression.
@@ -25,10 +26,6 @@ const MAX_LENGTH: usize = 4096;
 /// The look ahead of GPT-2 and its kin, and what it comes to: of two spaces or more all but one at least, of one perhaps nothing.
 const LOOK: &str = r"\s+(?!\S)";
 const LOOKED: &str = r"(?:\s\s+|\s$)";
-/// What LLaMA 3's kin have in front of it. It reads to the end of the blanks and takes them up to the last end of a line; the next match
-/// takes the others, but for one, so they are read three times at most, and what follows stands for both.
-const LINES: [&str; 2] = [r"\s*[\r\n]+|", r"\s*[\r\n]|"];
-const BLANKS: &str = r"\s+";
 /// Expressions of published tokenizers that take one pass although what is said above does not show it: OpenAI's cl100k_base as in
 /// `tiktoken`, older and newer, and the end of DeepSeek's texts, which the engine looks for from behind.
 const PUBLISHED: [&str; 3] = [
@@ -70,20 +67,13 @@ pub fn shape(expression: &str) -> Result<Shape, &'static str> {
     Ok(Shape { n_ranges: program.n_ranges, shortest })
 }
 
-/// The expression with [`LOOKED`] in the place of each alternative [`LOOK`] that is in no group or class, and without [`LINES`] in front of it.
+/// The expression with [`LOOKED`] in the place of each alternative [`LOOK`] that is in no group or class.
 fn without_look(expression: &str) -> String {
     let (mut text, mut at, mut groups, mut classes) = (String::new(), 0, 0, 0);
     while let Some(rest) = expression.get(at..).filter(|rest| !rest.is_empty()) {
         let is_first = at == 0 || (expression.as_bytes()[at - 1] == b'|' && !text.ends_with("\\|"));
-        let is_alternative = groups == 0 && classes == 0 && is_first;
-        let is =
-            |text: &str, whole: &str| text.strip_prefix(whole).is_some_and(|behind| behind.is_empty() || behind.starts_with('|'));
-        let lines = LINES.into_iter().find(|lines| rest.starts_with(lines));
-        if let Some(n) = lines.map(str::len).filter(|n| is_alternative && (is(&rest[*n..], LOOK) || is(&rest[*n..], BLANKS))) {
-            at += n;
-            continue;
-        }
-        if is_alternative && is(rest, LOOK) {
+        let behind = rest.strip_prefix(LOOK).filter(|behind| behind.is_empty() || behind.starts_with('|'));
+        if groups == 0 && classes == 0 && is_first && behind.is_some() {
             text.push_str(LOOKED);
             at += LOOK.len();
             continue;
@@ -226,7 +216,7 @@ impl Program {
         (0..repetition.min).try_fold(start, |start, _| self.add(&repetition.sub, start))
     }
 
-    /// Refuses an expression whose automaton goes on for long without a match.
+    /// Refuses an expression that may read on for long behind a match, if the next match does not take what was read.
     fn check(&self, start: usize) -> Result<(), &'static str> {
         let kinds = self.kinds();
         let mut states = vec![self.ways(&[(start, true)])];
@@ -246,25 +236,22 @@ impl Program {
                 }
                 to.push(ix);
             }
-            to.sort_unstable();
-            to.dedup();
             edges.push(to);
             if states.len() > MAX_STATES {
-                return Err("an expression whose automaton has at most 256 states");
+                return Err("an expression whose automaton has at most 128 states");
             }
         }
-        // Ways that have ended, and those that have just matched, need not go on.
-        let rests = |state: &Vec<Way>| state.is_empty() || self.has_match(state);
-        let mut ahead: Vec<usize> = vec![0; states.len()];
-        for _ in 0..=MAX_AHEAD {
-            let longest = |ix: usize| edges[ix].iter().filter(|to| !rests(&states[**to])).map(|to| ahead[*to] + 1).max();
-            let new: Vec<usize> = (0..states.len()).map(|ix| longest(ix).unwrap_or(0)).collect();
-            if new == ahead {
-                return Ok(());
-            }
-            ahead = new;
+        let matched: Vec<bool> = states.iter().map(|state| self.has_match(state)).collect();
+        let goes_on = |ix: usize| !matched[ix] && !states[ix].is_empty();
+        // What is read behind a match, and the same read from the start, as the next match will: at first from the start alone.
+        let behind = (0..states.len()).filter(|ix| *ix == 0 || matched[*ix]);
+        let pairs = behind.flat_map(|ix| edges[ix].iter().copied().zip(edges[0].iter().copied()));
+        if lags(pairs.filter(|(ix, _)| goes_on(*ix)).collect(), &edges, &goes_on, &matched) {
+            return Err(
+                "an expression that never reads on for more than 64 characters that the next match does not take: a*b|a does",
+            );
         }
-        Err("an expression that is never more than 64 characters behind a match, whatever the text: a*b|a is")
+        Ok(())
     }
 
     fn has_match(&self, state: &[Way]) -> bool {
@@ -312,6 +299,42 @@ impl Program {
         kinds.dedup();
         kinds
     }
+}
+
+/// Whether one of these pairs of states, read on side by side as long as the first goes on, has the second without a match for more than
+/// [`MAX_AHEAD`] characters.
+fn lags(mut pairs: Vec<(usize, usize)>, edges: &[Vec<usize>], goes_on: &dyn Fn(usize) -> bool, matched: &[bool]) -> bool {
+    let mut known: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut next: Vec<Vec<usize>> = Vec::new();
+    pairs.sort_unstable();
+    pairs.dedup();
+    known.extend(pairs.iter().copied().enumerate().map(|(ix, pair)| (pair, ix)));
+    while let Some((first, second)) = pairs.get(next.len()).copied() {
+        let mut to = Vec::new();
+        for pair in edges[first].iter().copied().zip(edges[second].iter().copied()).filter(|(first, _)| goes_on(*first)) {
+            let ix = *known.entry(pair).or_insert(pairs.len());
+            if ix == pairs.len() {
+                pairs.push(pair);
+            }
+            to.push(ix);
+        }
+        to.sort_unstable();
+        to.dedup();
+        next.push(to);
+    }
+    let mut behind = vec![0; pairs.len()];
+    for _ in 0..=MAX_AHEAD + 1 {
+        let longest = |ix: usize| match matched[pairs[ix].1] {
+            true => 0,
+            false => 1 + next[ix].iter().map(|to| behind[*to]).max().unwrap_or(0),
+        };
+        let new: Vec<usize> = (0..pairs.len()).map(longest).collect();
+        if new == behind {
+            return behind.iter().any(|n| *n > MAX_AHEAD);
+        }
+        behind = new;
+    }
+    true
 }
 
 #[cfg(test)]

@@ -8,15 +8,15 @@ use serde_json::{Map, Value};
 use std::fmt;
 use tokenizers::utils::SysRegex;
 
-/// Steps of the way in and out, each object being one: those of published files have 20.
+/// Steps of the way in and out, each object being one.
 const MAX_STEPS: usize = 128;
 /// Expressions, and the bytes of all of them.
 const MAX_PATTERNS: usize = 32;
 const MAX_PATTERN_BYTES: usize = 8192;
-/// Ranges of characters in all expressions, repetitions written out: `\w` has 800, an expression of LLaMA 3's kin 10,000. A program takes
-/// some hundred bytes for each.
+/// Ranges of characters in all expressions, repetitions written out: `\w` has some hundred, an expression of LLaMA 3's kin some thousand. A program
+/// takes some hundred bytes for each.
 const MAX_RANGES: usize = 1 << 16;
-/// How many times as long as it was a text may become by the steps of one way: LLaMA's by 4, GPT-2's by 4.
+/// How many times as long as it was a text may become by the steps of one way: LLaMA 2's by 6, GPT-2's by 4.
 const MAX_GROWTH: usize = 64;
 
 /// Refuses steps of the way in and out at which the crate would not fail but panic, or take memory and time without an end: the normalizer
@@ -67,7 +67,8 @@ impl Default for Growth {
 impl Growth {
     /// A text is replaced by `content`, at least `shortest` bytes of it; a literal one, if it is told.
     fn replaced(&mut self, literal: Option<&str>, shortest: usize, content: &str) {
-        let times = content.len().div_ceil(shortest.max(1)).max(1);
+        // Nothing is found at each character, which stays.
+        let times = if shortest == 0 { content.len() + 1 } else { content.len().div_ceil(shortest).max(1) };
         let is_new = |c: char| !self.by.contains(c);
         let only_new = literal.is_some_and(|literal| !self.mixed && literal.chars().all(is_new));
         // What has grown does not grow again, or all of it does.
@@ -100,10 +101,9 @@ impl Costs<'_> {
             self.growth.by.push_str(prepended);
         }
         let mut times = 1;
-        if let Some(replacement) = text("replacement").filter(|_| place == "pre_tokenizer") {
-            times *= 2 * replacement.len().max(1);
-        }
-        if text("type") == Some("ByteLevel") {
+        if let Some(replacement) = text("replacement") {
+            times *= if place == "pre_tokenizer" { 2 * replacement.len().max(1) } else { 1 };
+        } else if text("type") == Some("ByteLevel") || step.get("add_prefix_space").is_some() {
             times *= if step.get("add_prefix_space") == Some(&Value::Bool(true)) { 4 } else { 2 };
         }
         if step.get("handle_chinese_chars").is_some() {

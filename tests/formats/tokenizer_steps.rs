@@ -37,6 +37,9 @@ fn in_row(key: &str, steps: Vec<Value>) -> Value {
 const LLAMA_3: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+/// LLaMA 4's, too, and nearly Mistral's.
+const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 #[test]
 fn expressions_without_an_end_are_refused_by_name() {
     for regex in
@@ -51,6 +54,10 @@ fn expressions_without_an_end_are_refused_by_name() {
     refused(&many(40, "a"), &["pre_tokenizer: pattern", "32 patterns"]);
     refused(&many(9, &"ab".repeat(500)), &["pre_tokenizer: pattern", "expression"]);
     refused(&many(20, &"[a-z]|[0-9]|".repeat(36)), &["pre_tokenizer: pattern", "8192 bytes"]);
+    // Reading them is no work without an end, either.
+    for part in [r"\W\pL", r"[\w--\pL&&\PN]", "(?:a|", "[[["] {
+        refused(&many(1, &format!("(?i){}", part.repeat(4090 / part.len()))), &["pre_tokenizer: pattern", "expression"]);
+    }
     refused(&file(&[("normalizer", in_row("normalizers", vec![json!({ "type": "NFC" }); 200]))]), &["normalizer", "128 steps"]);
     // And what is allowed is within the bounds, all of it at once.
     for (n, regex) in [(1, r"\w{60}"), (5, LLAMA_3), (32, "a")] {
@@ -74,6 +81,9 @@ fn steps_that_make_a_text_grow_without_an_end_are_refused_by_name() {
     refused(&file(&[("normalizer", prepend)]), &["normalizer", "at most 64 times as long"]);
     let bytes = json!({ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": false });
     refused(&file(&[("pre_tokenizer", in_row("pretokenizers", vec![bytes; 9]))]), &["pre_tokenizer", "at most 64 times"]);
+    // Nothing is found between any two characters.
+    let nothing = json!({ "type": "Replace", "pattern": { "Regex": "q*" }, "content": "aa" });
+    refused(&file(&[("decoder", in_row("decoders", vec![nothing; 4]))]), &["decoder", "at most 64 times"]);
     let suffix = json!({ "type": "BPEDecoder", "suffix": "" });
     refused(&file(&[("decoder", in_row("decoders", vec![suffix; 9]))]), &["decoder", "at most 64 times"]);
 }
@@ -122,6 +132,7 @@ fn the_steps_of_published_tokenizers_are_run() {
             ("decoder", in_row("decoders", steps(&[pieces[0], pieces[1], pieces[2], &strip])))]),
         ("LLaMA 3", vec![("pre_tokenizer", in_row("pretokenizers", vec![split(LLAMA_3), bytes(false, false)])), ("decoder", bytes(true, true))]),
         ("Qwen 2", vec![("normalizer", json!({ "type": "NFC" })), ("pre_tokenizer", in_row("pretokenizers", vec![split(&LLAMA_3.replace("{1,3}", "")), bytes(false, false)]))]),
+        ("GPT-4o", vec![("pre_tokenizer", in_row("pretokenizers", vec![split(GPT_4O), bytes(false, false)])), ("decoder", bytes(true, true))]),
         ("Gemma", vec![("normalizer", space.clone()), ("pre_tokenizer", json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious", "invert": false })), ("decoder", in_row("decoders", steps(&pieces)))]),
         ("DeepSeek", vec![("pre_tokenizer", in_row("pretokenizers", deepseek.map(split).into_iter().chain([bytes(false, false)]).collect()))]),
         ("Falcon", vec![("pre_tokenizer", in_row("pretokenizers", vec![json!({ "type": "Punctuation", "behavior": "Contiguous" }), bytes(false, true), digits, split("[0-9][0-9][0-9]")]))]),
