@@ -9,7 +9,9 @@ pub mod tiny;
 pub mod tokenizers;
 pub mod toy;
 
-use kitfox::gpu::{AdapterPick, Gpu, adapters};
+use kitfox::gpu::{AdapterPick, Gpu, Host, adapters};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// A device on every adapter at hand, each named on standard output. No adapter is a failure, unless [`gpu_expected`] says that
 /// there is none: then the list is empty.
@@ -43,4 +45,19 @@ pub fn gpu_expected() -> bool {
         println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
     }
     !none
+}
+
+/// A host that keeps what is found out about adapters, as the command line's does.
+#[derive(Default)]
+pub struct Keeping(RefCell<HashMap<String, String>>);
+
+impl Host for Keeping {
+    fn recall(&self, key: &str) -> Option<String> {
+        self.0.borrow().get(key).cloned()
+    }
+
+    fn remember(&self, key: &str, words: &str) -> bool {
+        self.0.borrow_mut().insert(key.to_owned(), words.to_owned());
+        true
+    }
 }

@@ -14,6 +14,21 @@ import { serveDeep } from '../web/deep.mjs';
 
 const MODEL = 'fox_pro_pruned';
 const PARTS = 10;
+/** Most bytes of the wasm heap that a token may leave: its id, in the sequence, in the answer and where they are held twice while they
+ * grow. The heap itself grows by whole pieces. */
+const BYTES_A_TOKEN = 64;
+const PIECE_BYTES = 2 ** 20;
+/** Most that the page's own heap may grow by in all: what the browser compiles of the JavaScript counts, too. */
+const PAGE_BYTES = 2 ** 18;
+
+/** What grows though it should not. */
+function complaintsOf(rows) {
+  const [first, last] = [rows[0], rows.at(-1)];
+  const tokens = last.there - first.there;
+  const most = { deviceBytes: 0, heapBytes: BYTES_A_TOKEN * tokens + PIECE_BYTES, pageBytes: PAGE_BYTES, kvBytesLive: first.kvBytesLive / 2 };
+  const grown = Object.entries(most).filter(([name, bytes]) => last[name] - first[name] > bytes);
+  return grown.map(([name, bytes]) => `${name} grew by ${last[name] - first[name]} bytes in ${tokens} tokens, more than ${bytes}`);
+}
 
 /** Rows of what was seen after each part of the tokens. */
 async function measure(browser, url, device, tokens) {
@@ -56,6 +71,8 @@ await main(async () => {
   const browser = await chromium();
   try {
     const rows = await measure(browser, server.url, device, tokens);
+    const grown = complaintsOf(rows);
+    if (grown.length > 0) throw new Error(grown.join('; '));
     const line = (cells) => `| ${cells.join(' | ')} |`;
     const head = ['tokens', 'tokens/s', 'live keys and values', 'device', 'wasm heap', "page's heap"];
     const told = rows.map((row) => [row.there, row.tokensPerSecond, row.kvBytesLive, row.deviceBytes, row.heapBytes, row.pageBytes]);
@@ -63,6 +80,7 @@ await main(async () => {
     const report = `# ${tokens} tokens through one session
 
 A tiny model of two layers whose keys are forgotten by its own ε, a context for all tokens, bytes after each tenth, on ${device === 'cpu' ? 'the CPU device (wasm)' : "the GPU (Chromium's SwiftShader)"}: \`npm run evidence long\`, commit ${revision}.
+The device may not grow, live keys and values not by half, the wasm heap by ${BYTES_A_TOKEN} bytes a token and ${PIECE_BYTES >> 20} MiB at most: the host keeps the ids.
 
 ${[head, head.map(() => '---'), ...told].map(line).join('\n')}
 `;

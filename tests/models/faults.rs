@@ -6,21 +6,21 @@ use crate::common;
 use crate::common::golden;
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
-use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
-use kitfox::format::{BoxFuture, BytesSource, Quant, Source, TensorType, convert};
 use kitfox::gpu::inject::{Fault, Point, arm, passed};
-use kitfox::kernel::inputs;
+use kitfox::gpu::set_host;
 use kitfox::kernel::rms_norm::RMS_NORM;
 use kitfox::session::check::check_kernel;
 use kitfox::session::{
-    AttentionRow, Device, DeviceChoice, ForgettingAttentionLayer, GenerateOptions, Generation, LayerOptions, LoadOptions, Model,
-    Pruning, SamplerOptions, Scoring, Sequences,
+    AttentionRow, Device, DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, Pruning, SamplerOptions, Scoring,
+    Sequences,
 };
 use kitfox::{Error, Result};
 use pollster::block_on;
-use std::cell::Cell;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+
+mod layer;
 
 const ALLOCATIONS: &[Point] = &[Point::Buffer, Point::Pipeline];
 const ALL: &[Point] = &[Point::Buffer, Point::Pipeline, Point::Write, Point::Submit, Point::Read];
@@ -43,7 +43,11 @@ fn load_options() -> LoadOptions {
 }
 
 fn load(folder: &Path) -> Result<Model> {
-    block_on(async { Model::load(kitfox::format::open(folder).await?, load_options(), &mut |_| Ok(())).await })
+    load_with(folder, load_options())
+}
+
+fn load_with(folder: &Path, options: LoadOptions) -> Result<Model> {
+    block_on(async { Model::load(kitfox::format::open(folder).await?, options, &mut |_| Ok(())).await })
 }
 
 fn options(seed: u64, max_tokens: usize) -> GenerateOptions {
@@ -102,6 +106,19 @@ async fn life(model: &mut Model) -> Result<Vec<u32>> {
     Ok(said)
 }
 
+/// First calls of a model that gives no scores: what they read back, and how much at once, is more than what was set aside for it.
+async fn first_calls(model: &mut Model) -> Result<Vec<u32>> {
+    let ids: Vec<u32> = model.bos().into_iter().chain(model.tokenizer("test")?.encode(TEXT)?).collect();
+    let mut all = Sequences::default();
+    let number = all.open();
+    all.append(model, number, &ids)?;
+    read(&mut all, model, number).await?;
+    let mut said = vec![all.save(model, number).await?.len() as u32];
+    let answer = all.generate(model, number, GenerateOptions { in_flight: Some(4), ..options(3, 6) }).await?;
+    said.extend(finish(model, answer).await?);
+    Ok(said)
+}
+
 /// The self-test of a kernel on the model's device: its errors are those of its cases.
 async fn check(model: &Model) -> Result<()> {
     let Device::Gpu(executor) = model.device() else { return Ok(()) };
@@ -113,62 +130,138 @@ fn refused(error: &Error) {
     assert!(matches!(error.code(), "out-of-memory" | "gpu"), "{}: {error}", error.code());
 }
 
+/// What SECURITY.md says of a sweep is what the sweep was.
+fn told(words: &str) {
+    println!("{words}");
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("SECURITY.md")).unwrap();
+    assert!(text.contains(words), "SECURITY.md does not say: {words}");
+}
+
+fn lose(model: &Model) {
+    let Device::Gpu(executor) = model.device() else { unreachable!("a GPU was asked for") };
+    executor.gpu().destroy();
+}
+
+/// Work with a fault at the allocation `n`: whether there was one. It gives what it gives without, or a typed error.
+fn failing<T: PartialEq + Debug>(fault: Fault, n: usize, want: &T, work: impl FnOnce() -> Result<T>) -> bool {
+    arm(fault, ALLOCATIONS, n..n + 1);
+    let worked = work();
+    let reached = passed() > n;
+    match worked {
+        Err(error) if reached => refused(&error),
+        worked => assert_eq!(worked.unwrap(), *want, "{fault:?} at allocation {n}"),
+    }
+    reached
+}
+
+/// Runs `work` with a fault at the first allocation, the second and so on, until there is none: how many there were.
+fn failing_at_each<T: PartialEq + Debug>(fault: Fault, step: usize, want: &T, mut work: impl FnMut() -> Result<T>) -> usize {
+    let mut n = 0;
+    while failing(fault, n, want, &mut work) {
+        n += step;
+    }
+    n
+}
+
+fn logits(model: &mut Model) -> Vec<f32> {
+    model.reset();
+    block_on(model.step(1)).unwrap()
+}
+
+/// A load that recalls what an earlier one found out of the kernels; `a_load_whose_kernels_are_not_known_yet` has the rest.
 #[test]
 fn an_allocation_that_fails_is_a_typed_error_and_the_next_call_works() {
     if !common::gpu_expected() {
         return;
     }
     let folder = folder("allocations");
+    set_host(Rc::new(common::Keeping::default()));
+    let first = logits(&mut load(&folder).unwrap());
     arm(Fault::OutOfMemory, ALLOCATIONS, 0..0);
     let mut model = load(&folder).unwrap();
-    let at_load = passed();
+    let of_load = passed();
     let want = block_on(life(&mut model)).unwrap();
-    let logits = |model: &mut Model| {
-        model.reset();
-        block_on(model.step(1)).unwrap()
-    };
-    let (mut recovered, first) = (0, logits(&mut model));
-    // What is invalid is a bug and no matter of luck: of a load's points every eighth, as a load without the alternatives that it had takes long.
+    // What is invalid is a bug and no matter of luck: every eighth.
     for (fault, step) in [(Fault::OutOfMemory, 1), (Fault::Validation, 8)] {
-        for n in (0..at_load).step_by(step) {
-            arm(fault, ALLOCATIONS, n..n + 1);
+        let mut done_without = 0;
+        let counted = failing_at_each(fault, step, &first, || {
+            let loaded = load(&folder);
+            passed(); // what comes after the load is no part of it
+            // Every kernel in its baseline variant, or a buffer that could be done without.
+            loaded.map(|mut model| {
+                done_without += 1;
+                logits(&mut model)
+            })
+        });
+        // The last one had no fault.
+        println!("{fault:?}: {} of {counted} allocations could be done without", done_without - 1);
+        // The first calls of a model make what later ones use again.
+        let without_scores = || load_with(&folder, LoadOptions { scores: false, ..load_options() }).unwrap();
+        let want = block_on(first_calls(&mut without_scores())).unwrap();
+        let (mut of_calls, mut reached) = (0, true);
+        while reached {
+            let mut model = without_scores();
+            reached = failing(fault, of_calls, &want, || block_on(first_calls(&mut model)));
+            let again = block_on(first_calls(&mut model)).unwrap();
+            assert_eq!(again, want, "after {fault:?} at allocation {of_calls} of the first calls");
+            of_calls += usize::from(reached);
+        }
+        let of_check = failing_at_each(fault, step, &(), || block_on(check(&model)));
+        assert_eq!(counted, of_load.next_multiple_of(step));
+        assert!(of_calls > 0 && of_check > 20, "{of_calls} allocations of the first calls, {of_check} of a self-test");
+        if fault == Fault::OutOfMemory {
+            told(&format!(
+                "at each of the {of_load} buffers and pipelines of a load, {of_calls} of a model's first calls, {of_check} of a self-test"
+            ));
+        }
+    }
+    assert_eq!(block_on(life(&mut model)).unwrap(), want);
+}
+
+/// Between two calls the device is lost, and the new one has no memory left.
+#[test]
+fn an_allocation_of_a_recovery_that_fails_is_a_typed_error_and_the_next_call_works() {
+    if !common::gpu_expected() {
+        return;
+    }
+    let folder = folder("recoveries");
+    let mut model = load(&folder).unwrap();
+    let want = logits(&mut model);
+    let story = block_on(life(&mut model)).unwrap();
+    let (mut n, mut reached) = (0, true);
+    while reached {
+        lose(&model);
+        reached = failing(Fault::OutOfMemory, n, &want, || {
+            model.reset();
+            block_on(model.step(1))
+        });
+        let before = model.recoveries();
+        assert_eq!(logits(&mut model), want, "after allocation {n} of a recovery failed");
+        assert!(reached || model.recoveries() == before);
+        n += usize::from(reached);
+    }
+    told(&format!("{n} of a model's recovery"));
+    assert_eq!(block_on(life(&mut model)).unwrap(), story);
+}
+
+/// While kernels are compared with their twins, and nothing is kept of it.
+#[test]
+fn an_allocation_of_a_load_whose_kernels_are_not_known_yet_that_fails_is_a_typed_error() {
+    if !common::gpu_expected() {
+        return;
+    }
+    const STEP: usize = 48;
+    let folder = folder("unknown");
+    let first = logits(&mut load(&folder).unwrap());
+    for fault in [Fault::OutOfMemory, Fault::Validation] {
+        let n = failing_at_each(fault, STEP, &first, || {
             let loaded = load(&folder);
             passed();
-            match loaded {
-                Err(error) => refused(&error),
-                // Every kernel in its baseline variant, or a buffer that could be done without.
-                Ok(mut model) => {
-                    assert_eq!(logits(&mut model), first, "{fault:?} {n}");
-                    recovered += 1;
-                }
-            }
-        }
-        // A model that has lived once allocates nothing more, or goes on after a call that failed; so does its device after a self-test.
-        let (mut of_life, mut of_check) = (0, 0);
-        let fails = |n: usize, work: &mut dyn FnMut() -> Result<()>| {
-            arm(fault, ALLOCATIONS, n..n + 1);
-            let worked = work();
-            let reached = passed() > n;
-            match worked {
-                Err(error) if reached => refused(&error),
-                worked => worked.unwrap(),
-            }
-            reached
-        };
-        while fails(of_life, &mut || block_on(life(&mut model)).map(drop)) {
-            of_life += step;
-        }
-        while fails(of_check, &mut || block_on(check(&model))) {
-            of_check += step;
-        }
-        println!(
-            "{fault:?}: {at_load} allocations of a load, {of_life} of the calls after it, {of_check} of a self-test; each {step}th"
-        );
-        assert!(at_load > 20 && of_check > 20);
-        assert_eq!(block_on(life(&mut model)).unwrap(), want, "{fault:?}");
-        assert_eq!(block_on(life(&mut load(&folder).unwrap())).unwrap(), want);
+            loaded.map(|mut model| logits(&mut model))
+        });
+        println!("{fault:?}: each {STEP}th of {n} allocations of a load that compares its kernels with their twins");
+        assert!(n > 60, "{n}");
     }
-    println!("{recovered} of them could be done without");
 }
 
 #[test]
@@ -310,159 +403,5 @@ fn a_sequence_with_dead_pages_comes_back_as_it_was() {
     let want = tell(None);
     for lost_at in [0, 1, 7, 100] {
         assert!(tell(Some(lost_at)) == want, "lost at token {lost_at}");
-    }
-}
-
-fn layer_of(d: usize, bitnet: bool) -> Layer {
-    let config = LayerConfig { hidden_size: d, num_heads: 4, mode: Mode::Decoder, bitnet };
-    let [q_proj, k_proj, v_proj, out_proj] = [1, 2, 3, 4].map(|seed| inputs::floats(seed, d * d, 0.2));
-    let (f_proj, f_bias) = (inputs::floats(5, 4 * d, 0.2), inputs::floats(6, 4, 1.0));
-    let weights = LayerFloats {
-        q_proj: &q_proj,
-        k_proj: &k_proj,
-        v_proj: &v_proj,
-        f_proj: &f_proj,
-        f_bias: Some(&f_bias),
-        out_proj: &out_proj,
-    };
-    Layer::new(config, &weights).unwrap()
-}
-
-#[test]
-fn a_layer_whose_device_is_lost_at_any_time_gives_the_same_rows() {
-    if !common::gpu_expected() {
-        return;
-    }
-    const LOADS: usize = 4;
-    let lose = |layer: &ForgettingAttentionLayer| match layer.device() {
-        Device::Gpu(executor) => executor.gpu().destroy(),
-        Device::Cpu(_) => unreachable!("a GPU was asked for"),
-    };
-    for bitnet in [false, true] {
-        let made = layer_of(64, bitnet);
-        let options = LayerOptions { device: DeviceChoice::Gpu, max_tokens: Some(8) };
-        let load = || block_on(ForgettingAttentionLayer::load(&made, options));
-        let x = inputs::floats(9, 5 * 64, 1.0);
-        let run = |layer: &mut ForgettingAttentionLayer| block_on(layer.run(&x));
-        load().unwrap(); // finds out what the later ones recall
-        arm(Fault::Lost, ALL, 0..0);
-        let mut layer = load().unwrap();
-        let of_load = passed();
-        arm(Fault::Lost, ALL, 0..0);
-        let want = run(&mut layer).unwrap();
-        let of_run = passed();
-        assert!(of_load > 20 && of_run >= 3, "{of_load}, {of_run}");
-        for n in 0..of_run {
-            let before = layer.recoveries();
-            arm(Fault::Lost, ALL, n..n + 1);
-            let ran = run(&mut layer);
-            passed();
-            assert_eq!((ran.unwrap(), layer.recoveries()), (want.clone(), before + 1), "lost at point {n} of {of_run}");
-            arm(Fault::Lost, ALL, n..usize::MAX);
-            let lost = run(&mut layer);
-            passed();
-            assert!(matches!(lost, Err(Error::DeviceLost(_))), "{lost:?}");
-            assert_eq!(run(&mut layer).unwrap(), want, "after a time in which it was always lost, from point {n} on");
-        }
-        // Between two calls, with a new device that has no memory left: an error, and the next call works.
-        let mut reached = true;
-        let mut n = 0;
-        while reached {
-            lose(&layer);
-            arm(Fault::OutOfMemory, ALLOCATIONS, n..n + 1);
-            let ran = run(&mut layer);
-            reached = passed() > n;
-            match ran {
-                Err(error) if reached => refused(&error),
-                ran => assert_eq!(ran.unwrap(), want),
-            }
-            assert_eq!(run(&mut layer).unwrap(), want, "refused allocation {n}");
-            n += 1;
-        }
-        assert!(n > 8, "{n} allocations of a recovery");
-        for n in (0..LOADS).map(|time| time * of_load / LOADS) {
-            arm(Fault::Lost, ALL, n..n + 1);
-            let loaded = load();
-            passed();
-            let mut layer = loaded.unwrap();
-            assert_eq!(
-                (run(&mut layer).unwrap(), layer.recoveries()),
-                (want.clone(), 1),
-                "lost at point {n} of a load's {of_load}"
-            );
-            arm(Fault::Lost, ALL, n..usize::MAX);
-            let lost = load();
-            passed();
-            assert!(matches!(lost, Err(Error::DeviceLost(_))));
-        }
-    }
-}
-
-/// What is the matter with a file.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trouble {
-    None,
-    /// It cannot be opened again.
-    Gone,
-    /// It cannot be read from this byte on.
-    Breaks(u64),
-}
-
-/// A file that is in trouble at times.
-struct Troubled {
-    file: BytesSource,
-    trouble: Rc<Cell<Trouble>>,
-}
-
-impl Source for Troubled {
-    fn name(&self) -> &str {
-        self.file.name()
-    }
-
-    fn len(&self) -> Option<u64> {
-        self.file.len()
-    }
-
-    fn reopen(&mut self) -> BoxFuture<'_, Result<()>> {
-        let gone = self.trouble.get() == Trouble::Gone;
-        let io = || Error::Io { file: "model.gguf".into(), action: "open", reason: "a test".into() };
-        Box::pin(async move { if gone { Err(io()) } else { Ok(()) } })
-    }
-
-    fn read<'a>(&'a mut self, at: u64, n: usize) -> BoxFuture<'a, Result<Vec<u8>>> {
-        match self.trouble.get() {
-            Trouble::Breaks(from) if at + n as u64 > from => {
-                Box::pin(async { Err(Error::Io { file: "model.gguf".into(), action: "read", reason: "a test".into() }) })
-            }
-            _ => self.file.read(at, n),
-        }
-    }
-}
-
-#[test]
-fn a_file_that_cannot_be_read_when_the_device_is_lost_is_one_error_until_it_can() {
-    if !common::gpu_expected() {
-        return;
-    }
-    let folder = folder("unreadable");
-    let mut file = Vec::new();
-    let mut checkpoint = block_on(kitfox::format::open(&folder)).unwrap();
-    block_on(convert(&mut checkpoint, Quant::plain(TensorType::F32), &mut file, "model.gguf", &mut |_, _| ())).unwrap();
-    let (half, trouble) = (file.len() as u64 / 2, Rc::new(Cell::new(Trouble::None)));
-    let source = Troubled { file: BytesSource::new("model.gguf", file), trouble: trouble.clone() };
-    let load = async { Model::load(kitfox::format::read(Box::new(source)).await?, load_options(), &mut |_| Ok(())).await };
-    let mut model = block_on(load).unwrap();
-    let want = block_on(life(&mut model)).unwrap();
-    for of in [Trouble::Gone, Trouble::Breaks(half)] {
-        let Device::Gpu(executor) = model.device() else { unreachable!("a GPU was asked for") };
-        executor.gpu().destroy();
-        trouble.set(of);
-        for _ in 0..2 {
-            let error = block_on(life(&mut model)).unwrap_err();
-            assert!(matches!(&error, Error::DeviceLost(why) if why.contains("model.gguf")), "{of:?}: {error}");
-        }
-        let before = model.recoveries();
-        trouble.set(Trouble::None);
-        assert_eq!((block_on(life(&mut model)).unwrap(), model.recoveries()), (want.clone(), before + 1), "{of:?}");
     }
 }
