@@ -14,7 +14,7 @@ const MOST_GZIP_BYTES = 1_200_000;
 /** The one wasm build: all browsers that have WebGPU have 128-bit SIMD, and so do those without since 2023. */
 const RUSTFLAGS = '-C target-feature=+simd128';
 /** Only small functions are copied into their callers; the kernels' hot ones are marked `inline(always)`. */
-const CODEGEN = ['-C', 'llvm-args=-inline-threshold=25'];
+const CODEGEN = ['-C', 'llvm-args=-inline-threshold=10'];
 /** What rustc may emit for that target; wasm-opt refuses an instruction that it was not told of. */
 const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext', 'mutable-globals', 'reference-types', 'multivalue'];
 
