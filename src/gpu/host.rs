@@ -30,7 +30,12 @@ impl Drop for Asking {
 
 /// What a surface does for the devices of its thread. Every method has a default that does nothing: a program may do without.
 pub trait Host {
-    /// So much time of the event loop, in a browser. `None`: waiting for the device is enough.
+    /// So much time of the event loop, in a browser. `None`: there is none.
+    fn moment(&self, _time: Duration) -> Option<Moment> {
+        None
+    }
+
+    /// The same where a wait for the device needs it. `None`: waiting is enough.
     fn pause(&self, _pause: Duration) -> Option<Moment> {
         None
     }

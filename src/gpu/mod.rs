@@ -207,10 +207,10 @@ impl Gpu {
     /// The same, of an error that came to whoever awaited it: a browser tells of the loss in a task of its own, which may come behind what
     /// failed by it.
     async fn blame_in_time(&self, error: Error) -> Error {
-        const MOMENT: Duration = Duration::from_millis(2);
+        const MOMENT: Duration = Duration::from_millis(10);
         const MOMENTS: usize = 10;
         for _ in 0..MOMENTS {
-            let moment = if self.faults.lost().is_none() { host::host().and_then(|host| host.pause(MOMENT)) } else { None };
+            let moment = if self.faults.lost().is_none() { host::host().and_then(|host| host.moment(MOMENT)) } else { None };
             let Some(moment) = moment else { break };
             moment.await;
         }

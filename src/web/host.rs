@@ -31,11 +31,8 @@ impl Browser {
 
 impl Host for Browser {
     /// A timer of the event loop.
-    fn pause(&self, pause: Duration) -> Option<Moment> {
-        if !self.looks_late {
-            return None;
-        }
-        let ms = pause.as_millis() as u32;
+    fn moment(&self, time: Duration) -> Option<Moment> {
+        let ms = time.as_millis() as u32;
         let timer = Promise::new(&mut |resolve, _| {
             let set_timeout = Reflect::get(&js_sys::global(), &"setTimeout".into());
             let set = set_timeout
@@ -47,6 +44,10 @@ impl Host for Browser {
             // A timer does not fail.
             let _ = JsFuture::from(timer).await;
         }))
+    }
+
+    fn pause(&self, pause: Duration) -> Option<Moment> {
+        if self.looks_late { self.moment(pause) } else { None }
     }
 
     fn recall(&self, key: &str) -> Option<String> {

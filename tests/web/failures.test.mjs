@@ -181,6 +181,60 @@ test('a device that is destroyed in any phase is back, and what is asked for com
   assert.deepEqual(complaints, []);
 });
 
+test('memory that a GPU refuses, an invalid buffer and a loss, in a load and after it: a typed error or the same answer, and the next call works', async () => {
+  const { page, complaints } = await openPage(browser, `${server.url}/blank`);
+  await page.exposeFunction('refuse', (n, kind) => page.workers()[0].evaluate((n, kind) => self.refuse(n, kind), n, kind));
+  await page.exposeFunction('passed', () => page.workers()[0].evaluate(() => self.passed()));
+  const run = async (Kitfox, { collect, fails }, url) => {
+    const events = [];
+    const load = (query = '') => Kitfox.load(url, { device: 'gpu', baseline: true, context: 128, workerUrl: `/tests/losing-worker.mjs${query}`, onEvent: ({ kind }) => events.push(kind) });
+    const call = async (fox) => (await collect(fox.generate('The fox said', { maxTokens: 6, seed: 1, temperature: 1, ignoreEos: true }))).ids.join();
+    // What it reads back is more than anything before.
+    const save = async (fox) => {
+      const session = await fox.session();
+      try {
+        await session.append('The fox said something long enough');
+        return (await session.save()).byteLength;
+      } finally {
+        await session.dispose();
+      }
+    };
+    const first = await load(); // finds out what the later ones recall
+    await refuse(1, 'memory');
+    const told = { memory: await fails(save(first)) };
+    await refuse(1, 'invalid');
+    told.invalid = await fails(save(first));
+    told.after = [(await save(first)) > 100, await call(first)];
+    first.dispose();
+    const fox = await load();
+    Object.assign(told, await passed());
+    told.want = await call(fox);
+    fox.dispose();
+    told.loads = [];
+    for (const [n, kind] of [[1, 'memory'], [20, 'memory'], [9, 'invalid']]) {
+      const said = await load(`?refuse=${n}&kind=${kind}`).then((fox) => fox.dispose(), ({ code }) => code);
+      told.loads.push({ n, kind, said });
+    }
+    told.lost = [];
+    for (const n of [20, told.all]) {
+      const lost = await load(`?lose=${n}`);
+      told.lost.push({ n, ids: await call(lost), recovered: events.filter((kind) => kind === 'recover').length });
+      lost.dispose();
+    }
+    return told;
+  };
+  const { want, buffers, all, memory, invalid, after, loads, lost } = await inPage(page, run, `/deep/${SMALL}.gguf`);
+  assert.ok(buffers > 20 && all > buffers && want.split(',').length === 6);
+  assert.match(memory, /^out-of-memory: /);
+  assert.match(invalid, /^gpu: /);
+  assert.deepEqual(after, [true, want]);
+  // What is invalid is tried once more, with every kernel as it was recorded.
+  for (const { n, kind, said } of loads) assert.equal(said, kind === 'memory' ? 'out-of-memory' : undefined, `${kind} at buffer ${n} of ${buffers}`);
+  for (const { n, ids } of lost) assert.equal(ids, want, `lost at point ${n} of ${all} of a load`);
+  assert.ok(lost[0].recovered > 0, 'the load began anew');
+  assert.deepEqual(complaints, []);
+});
+
 test('a file that cannot be read when the device is lost is one typed error, and the next call tries again', async () => {
   const faults = new Faults();
   const data = Buffer.from(await (await fetch(`${server.url}/deep/${SMALL}.gguf`)).arrayBuffer());
