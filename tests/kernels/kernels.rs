@@ -19,7 +19,6 @@ fn judge(by: &str, check: impl Fn(&Kernel, &Case) -> Result<Vec<Deviation>>) -> 
     assert!(!kernels.is_empty(), "KITFOX_KERNEL: no kernel {wanted:?} in kernel::KERNELS");
     for kernel in kernels {
         let cases = (kernel.cases)();
-        n_cases += cases.len();
         assert!(!cases.is_empty(), "{} has no cases", kernel.name);
         for case in &cases {
             assert!(!case.expect.is_empty(), "{}: {} expects nothing", kernel.name, case.name);
@@ -28,6 +27,8 @@ fn judge(by: &str, check: impl Fn(&Kernel, &Case) -> Result<Vec<Deviation>>) -> 
                 failures += 1;
                 Vec::new()
             });
+            // A kernel may have no fast code.
+            n_cases += usize::from(!found.is_empty());
             for deviation in found {
                 failures += usize::from(deviation.failed());
                 if show || deviation.failed() {
@@ -69,7 +70,8 @@ fn every_alternative_equals_the_twin_on_every_adapter() {
 
 #[test]
 fn fast_code_equals_its_twin() {
-    assert_eq!(judge("fast", |kernel, case| Ok(check_fast(kernel, case))), 0, "comparisons failed, see the table above");
+    let compare = |kernel: &Kernel, case: &Case| Ok(if kernel.fast.is_some() { check_fast(kernel, case) } else { Vec::new() });
+    assert_eq!(judge("fast", compare), 0, "comparisons failed, see the table above");
 }
 
 /// The test of the test: the toy kernel with one thing wrong at a time.
