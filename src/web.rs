@@ -246,7 +246,9 @@ impl Engine {
     #[wasm_bindgen(js_name = startBench)]
     pub async fn start_bench(&mut self, options: JsBenchOptions) -> Result<(), JsValue> {
         self.end();
-        let bench = Bench::new(&self.model, options.read()).map_err(|error| to_js(&error))?;
+        let options = options.read();
+        let counted = options.text.as_deref().map_or(Ok(()), session::check_text);
+        let bench = counted.and_then(|()| Bench::new(&self.model, options)).map_err(|error| to_js(&error))?;
         self.leave().await?;
         self.bench = Some(bench);
         Ok(())
@@ -317,7 +319,7 @@ impl Engine {
         self.end();
         let tokenizer = self.model.tokenizer("gates").map_err(|error| to_js(&error))?;
         let ids = match text {
-            Some(text) => self.model.ids_of("gates", &text).map_err(|error| to_js(&error))?,
+            Some(text) => session::check_text(&text).and_then(|()| self.model.ids_of("gates", &text)).map_err(|error| to_js(&error))?,
             None => ids.unwrap_or_default(),
         };
         let texts = token_texts(tokenizer, &ids).map_err(|error| to_js(&error))?;

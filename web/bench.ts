@@ -1,7 +1,7 @@
 /** What `Kitfox.bench` takes and gives, and the check of it. */
 
 import { MOST_TOKENS, callback, check, flag, signal, whole, type Check } from './check.js';
-import { MOST_IN_FLIGHT } from './options.js';
+import { MOST_IN_FLIGHT, text } from './options.js';
 
 /** How far a measurement is. */
 export interface BenchProgress {
@@ -94,7 +94,7 @@ const BENCH: Record<keyof BenchOptions, Check> = {
   runs: whole(1, 1000),
   inFlight: whole(1, MOST_IN_FLIGHT),
   floor: flag,
-  text: (value) => (typeof value === 'string' && value !== '' ? undefined : 'a text, not empty'),
+  text: text('a text, not empty'),
   signal,
   onProgress: callback,
 };

@@ -225,6 +225,21 @@ export async function lock(name: string, signal?: AbortSignal): Promise<() => vo
   return release;
 }
 
+/** The same where nobody holds it; `undefined` where somebody does. */
+export async function lockIfFree(name: string): Promise<(() => void) | undefined> {
+  const locks = globalThis.navigator?.locks;
+  if (locks === undefined) return () => undefined;
+  return new Promise((resolve, reject) => {
+    locks
+      .request(name, { ifAvailable: true }, (lock) => {
+        if (lock !== null) return new Promise<void>((release) => resolve(release));
+        resolve(undefined);
+        return undefined;
+      })
+      .catch(reject);
+  });
+}
+
 /** Why `bytes` more will not fit, if that is known. */
 export async function noRoom(bytes: number): Promise<string | undefined> {
   const { quota, usage } = (await globalThis.navigator?.storage?.estimate?.().catch(() => undefined)) ?? {};

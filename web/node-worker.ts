@@ -83,7 +83,10 @@ async function addWebGpu(scope: Record<string, unknown>): Promise<void> {
       Object.defineProperty(navigator, 'gpu', { value: gpu, configurable: true });
     } catch (thrown) {
       // The CPU does without; what asks for the GPU is told.
-      if ((thrown as { code?: unknown }).code !== 'ERR_MODULE_NOT_FOUND') webgpu.failure = thrown instanceof Error ? thrown.message : String(thrown);
+      const why = thrown instanceof Error ? thrown.message : String(thrown);
+      // Not there, but for a package that lacks one of its own.
+      const isMissing = (thrown as { code?: unknown }).code === 'ERR_MODULE_NOT_FOUND' && why.includes("'webgpu'");
+      if (!isMissing) webgpu.failure = why;
     }
   }
   if (scope['navigator'] === undefined) Object.defineProperty(scope, 'navigator', { value: navigator, configurable: true });

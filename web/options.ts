@@ -253,7 +253,8 @@ const GATES: Record<keyof GatesOptions, Check> = { signal, onProgress: callback 
 
 /** Bytes of a text at most, as of the command line's: tokenizing takes 120 times as much. The engine counts them; a character has one at least. */
 export const MOST_TEXT = 16 * 2 ** 20;
-const text = (expected: string): Check => (value) => {
+/** A text, as `expected` says, of so many characters at most. */
+export const text = (expected: string): Check => (value) => {
   if (typeof value !== 'string' || value === '') return expected;
   return value.length <= MOST_TEXT ? undefined : `a text of at most ${MOST_TEXT} bytes`;
 };

@@ -3,7 +3,7 @@
  * right, it is read without the network. One transfer of a file at a time, across tabs: who comes second waits and then reads the cache.
  */
 
-import { Entry, lock, noRoom } from './cache.js';
+import { Entry, lock, lockIfFree, noRoom } from './cache.js';
 import { sha256 } from './digest.js';
 import { Download, StartOver, answered, fileLength, isWebPage, reason, versionOf, type DownloadSettings, type Version } from './download.js';
 import { KitfoxError } from './errors.js';
@@ -258,7 +258,9 @@ export class ServedFile {
   /** Removes the copy whose piece is damaged. Who reads holds no lock: another tab may have put a sound copy in its place meanwhile. */
   async #discard(entry: Entry): Promise<void> {
     if (this.#release !== undefined) return entry.remove();
-    const release = await lock(await entry.lockName());
+    const release = await lockIfFree(await entry.lockName());
+    // Whoever holds it puts another copy in this one's place: to wait for that would be to wait for a whole transfer.
+    if (release === undefined) return;
     try {
       await entry.close(); // of the file that was there when it was opened
       await entry.look();

@@ -5,7 +5,7 @@ import { Again } from './again.js';
 import { holdLayer, holdModel } from './answers.js';
 import { list } from './cache.js';
 import { chooseDevice, type Gpu } from './device.js';
-import { answered, brokenOff } from './download.js';
+import { answered, brokenOff, unlessStalled } from './download.js';
 import { KitfoxError } from './errors.js';
 import { Kept } from './kept.js';
 import type { CacheChoice } from './loading.js';
@@ -91,7 +91,9 @@ async function planned(message: PlanMessage, device: DeviceChoice, tell: Tell): 
     tell.onEvent(event);
   };
   const settings = { revalidate, ...(retries === undefined ? {} : { retries }), ...tell, onEvent };
-  const adapter = device === 'cpu' ? null : await (navigator as { gpu?: Gpu }).gpu?.requestAdapter();
+  const { gpu } = navigator as { gpu?: Gpu };
+  // One that is refused, or never comes, is none: the plan is that of the CPU.
+  const adapter = device === 'cpu' || gpu === undefined ? null : await unlessStalled(gpu.requestAdapter(), true).catch(() => null);
   const hardware = adapter !== null && adapter !== undefined && adapter.info?.isFallbackAdapter !== true;
   const read = (from: CacheChoice): Promise<EnginePlan> =>
     transfer(parts, { ...settings, cache: from }, (read, length, name) => planModel(read, length, name, { ...asked, device }, hardware), false);
