@@ -319,7 +319,9 @@ impl Engine {
         self.end();
         let tokenizer = self.model.tokenizer("gates").map_err(|error| to_js(&error))?;
         let ids = match text {
-            Some(text) => session::check_text(&text).and_then(|()| self.model.ids_of("gates", &text)).map_err(|error| to_js(&error))?,
+            Some(text) => {
+                session::check_text(&text).and_then(|()| self.model.ids_of("gates", &text)).map_err(|error| to_js(&error))?
+            }
             None => ids.unwrap_or_default(),
         };
         let texts = token_texts(tokenizer, &ids).map_err(|error| to_js(&error))?;

@@ -4,6 +4,7 @@
  */
 
 import { MOST_TOKENS, callback, check, checkValue, flag, location, number, oneOf, signal, whole, type Check } from './check.js';
+import { KitfoxError } from './errors.js';
 import { TRANSFER, checkSource, type TransferOptions } from './loading.js';
 
 /** Where the model runs. `auto`: the GPU if there is a hardware adapter, else the CPU, with the reason in `info.deviceNote`. */
@@ -269,6 +270,10 @@ const ids: Check = (value) => {
 export function checkLoad(source: unknown, options: unknown, call = 'load'): void {
   checkSource(source, call);
   check(call, options, LOAD);
+  const { device, check: watched } = options as LoadOptions;
+  if (watched === true && device === 'cpu') {
+    throw new KitfoxError('argument', `${call}: check: expected a GPU, whose dispatches are compared with their twins, got device 'cpu'`);
+  }
 }
 
 /** Throws an `argument` error unless these are options for an answer. */

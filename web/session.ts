@@ -78,7 +78,8 @@ export class Session {
 
   /**
    * A place to come back to. Going back is quick, also after other calls had their turn (then from a copy that was saved). Keys and values that
-   * are live here are kept for it, also when later tokens have forgotten them.
+   * are live here are kept for it, also when later tokens have forgotten them; while other calls have their turn, as bytes in memory for each
+   * mark ({@link Session.unmark} gives them back).
    *
    * @throws {KitfoxError} `argument`; `device-lost`, `gpu`, `not-finite`, `out-of-memory` of the device; `aborted`, `disposed`, `crashed`.
    */

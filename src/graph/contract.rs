@@ -147,6 +147,18 @@ pub struct Tolerance {
     pub max_abs: f64,
 }
 
+impl Tolerance {
+    /// The mean of squares where every number is off by the last bit of an f16's 11.
+    pub const F16_STEP: f64 = 1.0 / (1u64 << 20) as f64;
+
+    /// The same for numbers that are as far off as a mean of squares of `nmse` says, if that is further. The largest may be
+    /// off by as many times more: the mean judges. What may not be off at all may not.
+    pub fn at_least(self, nmse: f64) -> Self {
+        let times = if self.nmse > 0.0 { (nmse / self.nmse).max(1.0) } else { 1.0 };
+        Self { nmse: self.nmse * times, max_abs: self.max_abs * times }
+    }
+}
+
 /// A kernel's declaration, twin and cases.
 #[derive(Debug)]
 pub struct Kernel {

@@ -174,6 +174,11 @@ impl ForgettingAttentionLayer {
         &self.device
     }
 
+    /// What is run, as it was recorded; for tests.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// The adapter's name, or `cpu`.
     pub fn device_name(&self) -> &str {
         &self.device_name

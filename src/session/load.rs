@@ -199,7 +199,12 @@ const CLAIMED_TIMES: u64 = 8;
 fn claimed(checkpoint: &Checkpoint, config: &Config, kv: KvType, context: usize) -> usize {
     let weights: u64 = checkpoint.tensors.iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
     let most = weights.saturating_mul(CLAIMED_TIMES).max(CLAIMED_BYTES);
-    let pages = most / pool_bytes(config, &Pages::new(config, 1, 1), kv == KvType::F16).max(1);
+    let bytes = |pages| pool_bytes(config, &Pages::new(config, pages, 1), kv == KvType::F16);
+    // A window's keys are few, whatever the context.
+    if bytes(context.div_ceil(PAGE)) <= most {
+        return context;
+    }
+    let pages = most / bytes(1).max(1);
     let tokens = usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(PAGE);
     context.min(tokens.max(DEFAULT_CONTEXT))
 }

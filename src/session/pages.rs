@@ -255,6 +255,11 @@ impl Model {
         self.marks.iter().any(|mark| mark.position == position)
     }
 
+    /// The positions that have a mark.
+    pub(super) fn marked(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.marks.iter().map(|mark| mark.position)
+    }
+
     /// Where reading would begin on the way back to a position: there, if nothing need be read.
     pub(super) fn way_back(&self, position: usize) -> usize {
         let near = self.pages.n_tokens() - position <= self.pages.rewindable();

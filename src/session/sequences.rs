@@ -9,7 +9,6 @@ use super::Model;
 use super::generate::{GenerateOptions, Generation, check_ids};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// The sequences of one model, by number.
 #[derive(Default)]
@@ -20,7 +19,7 @@ pub struct Sequences {
     n_opened: u32,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Sequence {
     ids: Vec<u32>,
     /// What the model had read of it, while another has its turn; nothing if that is nothing.
@@ -28,7 +27,7 @@ struct Sequence {
     /// Its marks: by their ids, the model's position.
     marks: BTreeMap<usize, usize>,
     /// By position, what the model kept for a mark before another had its turn.
-    kept: BTreeMap<usize, Rc<[u8]>>,
+    kept: BTreeMap<usize, Vec<u8>>,
 }
 
 impl Sequence {
@@ -45,13 +44,21 @@ impl Sequence {
         }
     }
 
-    /// Saves what the model keeps for the marks, the last first: on the way back to one those behind it end.
+    /// Saves what the model keeps for the marks, the last first: on the way back to one those behind it end. What there is no memory for is
+    /// not kept: the way back to that mark is read anew.
     async fn keep_marks(&mut self, model: &mut Model) -> Result<()> {
         let positions: BTreeSet<usize> = self.marks.values().copied().collect();
         for position in positions.into_iter().rev() {
             if model.has_mark(position) && !self.kept.contains_key(&position) {
-                model.rewind_to(position).await?;
-                self.kept.insert(position, model.save(&[]).await?.into());
+                let saved = match model.rewind_to(position).await {
+                    Ok(()) => model.save(&[]).await,
+                    Err(error) => Err(error),
+                };
+                match saved {
+                    Ok(bytes) => drop(self.kept.insert(position, bytes)),
+                    Err(Error::OutOfMemory { .. }) => break,
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -91,7 +98,7 @@ impl Sequences {
     /// Bytes of those that are away, and of what is kept for marks.
     pub fn bytes_away(&self) -> usize {
         let of = |sequence: &Sequence| {
-            sequence.away.as_ref().map_or(0, Vec::len) + sequence.kept.values().map(|bytes| bytes.len()).sum::<usize>()
+            sequence.away.as_ref().map_or(0, Vec::len) + sequence.kept.values().map(Vec::len).sum::<usize>()
         };
         self.all.values().map(of).sum()
     }
@@ -133,7 +140,15 @@ impl Sequences {
             self.get(number)?.away = None;
             self.current = Some(number);
         }
-        self.get(number)?.align(model).await
+        let sequence = self.get(number)?;
+        sequence.align(model).await?;
+        // Of marks that went with what was taken back.
+        for position in
+            model.marked().filter(|marked| !sequence.marks.values().any(|position| position == marked)).collect::<Vec<_>>()
+        {
+            model.release(position);
+        }
+        Ok(())
     }
 
     /// Puts ids behind one; [`Sequences::read`] reads them.
@@ -172,12 +187,13 @@ impl Sequences {
     /// # Errors
     /// [`Error::Argument`] when there are fewer.
     pub fn rewind(&mut self, number: u32, n: usize) -> Result<()> {
-        let Sequence { ids, kept, .. } = self.get(number)?;
+        let Sequence { ids, marks, kept, .. } = self.get(number)?;
         if n > ids.len() {
             return Err(Error::argument("mark", format!("at most {}, the tokens there are", ids.len()), n));
         }
         ids.truncate(n);
-        kept.retain(|position, _| *position <= n);
+        marks.retain(|len, _| *len <= n);
+        kept.retain(|position, _| marks.values().any(|other| other == position));
         Ok(())
     }
 
@@ -221,13 +237,11 @@ impl Sequences {
     /// # Errors
     /// Those of [`Model::save`].
     pub async fn fork(&mut self, model: &mut Model, number: u32) -> Result<u32> {
-        let mut fork = self.get(number)?.clone();
-        fork.marks.clear();
-        fork.kept.clear();
-        if self.current == Some(number) {
-            fork.away = self.bytes_of_current(model).await?;
-        }
-        Ok(self.hold(fork))
+        self.ids(number)?;
+        let away =
+            if self.current == Some(number) { self.bytes_of_current(model).await? } else { self.get(number)?.away.clone() };
+        let ids = self.ids(number)?.to_vec();
+        Ok(self.hold(Sequence { ids, away, ..Sequence::default() }))
     }
 
     /// One as bytes, for [`Sequences::restore`] here or elsewhere.

@@ -14,10 +14,6 @@ use half::f16;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Square of the last bit of an f16's 11. A case has thousands of numbers, of which few fall on the other side of a rounding; of the few that
-/// a token writes, or that follow from them, it may be every one.
-const F16_STEP: f64 = 1.0 / (1u64 << 20) as f64;
-
 /// What was found so far.
 #[derive(Default)]
 pub struct Watch {
@@ -194,11 +190,12 @@ fn not_finite(how: Compare, got: &[u32], before: &[u32]) -> Option<String> {
     numbers(how, got, before).find(|number| !number.is_finite()).map(|number| number.to_string())
 }
 
-/// The tolerance for numbers of this size, of a dispatch that rounds to f16 or does not.
+/// The tolerance for numbers of this size, of a dispatch that rounds to f16 or does not. A case has thousands of numbers, of which few fall on
+/// the other side of a rounding; of the few that a token writes, or that follow from them, it may be every one.
 fn scaled(how: Compare, rounds: bool, want: &[u32], before: &[u32]) -> Compare {
     let largest = numbers(how, want, before).map(f32::abs).fold(1.0, f32::max);
     let scale = |Tolerance { nmse, max_abs }: Tolerance| Tolerance {
-        nmse: if rounds { nmse.max(F16_STEP) } else { nmse },
+        nmse: if rounds { nmse.max(Tolerance::F16_STEP) } else { nmse },
         max_abs: max_abs * f64::from(largest),
     };
     match how {

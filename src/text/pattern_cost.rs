@@ -21,6 +21,8 @@ const MAX_PLACES: usize = 512;
 const MAX_STATES: usize = 128;
 /// Sets of characters that differ.
 const MAX_CLASSES: usize = 128;
+/// Kinds of characters that these sets tell apart.
+const MAX_KINDS: usize = 256;
 /// Bytes of an expression.
 const MAX_LENGTH: usize = 4096;
 /// The look ahead of GPT-2 and its kin, and what it comes to: of two spaces or more all but one at least, of one perhaps nothing.
@@ -219,6 +221,9 @@ impl Program {
     /// Refuses an expression that may read on for long behind a match, if the next match does not take what was read.
     fn check(&self, start: usize) -> Result<(), &'static str> {
         let kinds = self.kinds();
+        if kinds.len() > MAX_KINDS {
+            return Err("an expression that tells at most 256 kinds of characters apart");
+        }
         let mut states = vec![self.ways(&[(start, true)])];
         let mut known = HashMap::from([(states[0].clone(), 0)]);
         let mut edges: Vec<Vec<usize>> = Vec::new();

@@ -26,7 +26,6 @@ const MAX_GROWTH: usize = 64;
 /// # Errors
 /// [`Error::Format`] naming the file, the step and the number.
 pub fn check_steps(file: &str, steps: &Map<String, Value>) -> Result<()> {
-    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))?;
     let mut costs = Costs { file, ..Costs::default() };
     // In is one way, out another.
     for places in [&["normalizer", "pre_tokenizer"][..], &["decoder"]] {
@@ -35,7 +34,8 @@ pub fn check_steps(file: &str, steps: &Map<String, Value>) -> Result<()> {
             steps.get(*place).map_or(Ok(()), |step| costs.add(place, step))?;
         }
     }
-    Ok(())
+    // Last: it runs expressions, of which it is known by now that they end.
+    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))
 }
 
 /// What the steps seen so far cost.

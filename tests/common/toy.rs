@@ -10,7 +10,7 @@ pub const BINDINGS: &[BindingDecl] = &[BindingDecl::read("a", Elem::F32), Bindin
 
 /// The WGSL of a toy: y[t, i] is what `$product`, of `a`, `row` and `i`, leaves in `product`.
 macro_rules! toy_wgsl {
-    ($product:literal) => {
+    ($($product:literal),+) => {
         concat!(
             "// y[t, i] = a[t, i] · a[t, width + i]
 @group(0) @binding(0) var<storage, read> a: array<f32>; // [tokens, 2·width]
@@ -25,7 +25,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (i >= params.width || t >= step.n_tokens) { return; }
   let row = t * 2u * params.width;
 ",
-            $product,
+            $($product,)+
             "
   y[t * params.width + i] = product;
 }

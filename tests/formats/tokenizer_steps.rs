@@ -47,7 +47,10 @@ fn expressions_without_an_end_are_refused_by_name() {
     {
         refused(&file(&[("pre_tokenizer", split(regex))]), &["pre_tokenizer: pattern", "expression"]);
         let replace = json!({ "type": "Replace", "pattern": { "Regex": regex }, "content": "" });
-        refused(&file(&[("decoder", in_row("decoders", vec![replace]))]), &["decoder: pattern", "expression"]);
+        refused(&file(&[("decoder", in_row("decoders", vec![replace.clone()]))]), &["decoder: pattern", "expression"]);
+        // Of a normalizer's it is tried whether they take a character: not before it is known that they end.
+        refused(&file(&[("normalizer", replace.clone())]), &["normalizer: pattern", "expression"]);
+        refused(&file(&[("normalizer", in_row("normalizers", vec![replace; 200]))]), &["normalizer: pattern", "expression"]);
     }
     let many = |n: usize, regex: &str| file(&[("pre_tokenizer", in_row("pretokenizers", vec![split(regex); n]))]);
     refused(&many(3, r"\w{50}"), &["pre_tokenizer: pattern", "65536 ranges"]);

@@ -5,7 +5,7 @@ use crate::common;
 use crate::common::toy;
 use crate::common::toy::{BINDINGS, TOY, toy_wgsl};
 use kitfox::Error;
-use kitfox::gpu::{Executor, Host, set_host, tune};
+use kitfox::gpu::{Executor, Host, harness, set_host, tune};
 use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
 use kitfox::kernel::KERNELS;
 use pollster::block_on;
@@ -132,13 +132,15 @@ fn what_was_found_out_is_kept_by_adapter_and_decides_from_then_on() {
 
 /// The toy, recorded in a way that gives other numbers; with `REPAIRED` an alternative gives the right ones.
 macro_rules! spoiled {
-    ($name:ident, $label:literal, $offers:expr) => {
+    ($name:ident, $label:literal, $factor:literal, $offers:expr) => {
         static $name: Kernel = Kernel {
             name: $label,
             wgsl: toy_wgsl!(
                 "  var product = a[row + i] * a[row + params.width + i];
 #ifndef REPAIRED
-  product *= 1.001;
+  product *= ",
+                $factor,
+                ";
 #endif"
             ),
             bindings: BINDINGS,
@@ -152,8 +154,11 @@ macro_rules! spoiled {
     };
 }
 
-spoiled!(SPOILED, "spoiled", |_, _| Vec::new());
-spoiled!(REPAIRED, "repaired", |dispatch, _| {
+spoiled!(SPOILED, "spoiled", 1.01, |_, _| Vec::new());
+spoiled!(SPOILED_TOO, "spoiled_too", 1.01, |_, _| Vec::new());
+// Off by less than the last bit of an f16, and by more than the toy's tolerance.
+spoiled!(ROUNDED, "rounded", 1.0005, |_, _| Vec::new());
+spoiled!(REPAIRED, "repaired", 1.01, |dispatch, _| {
     let variant = dispatch.variant.clone().flag("REPAIRED");
     vec![Alternative { kernel: dispatch.kernel, variant, grid: dispatch.grid, tolerance: None }]
 });
@@ -175,6 +180,16 @@ fn a_recorded_kernel_that_gives_other_numbers_is_an_error_that_is_not_kept_or_an
                 assert!(reason.contains("y: nmse") && reason.contains("got "), "{error}");
                 assert!(memory.kept.borrow().values().all(|words| !words.contains("spoiled []")));
             }
+            // Neither of two is kept, whichever is named.
+            let mut both = toy::case(&SPOILED).program;
+            both.graphs.extend(toy::case(&SPOILED_TOO).program.graphs);
+            for _ in 0..2 {
+                assert!(matches!(block_on(tune::choose(&gpu, &both, &|_| step())), Err(Error::Kernel { .. })));
+                assert!(memory.kept.borrow().values().all(|words| !words.contains("spoiled")));
+            }
+            // What rounding explains is a reason for another way, not to refuse the device.
+            assert!(block_on(harness::check_case(&gpu, &ROUNDED, &toy::case(&ROUNDED))).unwrap()[0].failed());
+            assert_eq!(flags(&choose(&ROUNDED).unwrap()), [""; 0]);
             assert!(block_on(tune::check_recorded(&gpu, &toy::case(&SPOILED).program)).is_err());
             assert_eq!(flags(&choose(&REPAIRED).unwrap()), ["REPAIRED"]);
             assert!(block_on(tune::check_recorded(&gpu, &toy::case(&REPAIRED).program)).is_err());

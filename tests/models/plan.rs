@@ -52,13 +52,20 @@ fn what_does_not_fit_is_part_of_the_plan_and_what_cannot_be_is_an_error() {
 /// A file of a few MB may claim the longest context: what it is given without a caller's word is bounded, and a note says so.
 #[test]
 fn a_context_that_a_file_merely_claims_takes_four_gigabytes_at_most() {
-    let claims = |layers: usize, context: usize| {
-        let config = serde_json::json!({ "model_type": "forgetting_transformer-project_fox", "vocab_size": 64, "hidden_size": 64,
-            "num_hidden_layers": layers, "num_heads": 1, "intermediate_size": 64, "max_position_embeddings": context });
+    let made_up = |config: serde_json::Value| {
         let serde_json::Value::Object(config) = config else { unreachable!() };
         random(config, Quant::plain(TensorType::F16), 1).unwrap()
     };
+    let claims = |layers: usize, context: usize| {
+        made_up(serde_json::json!({ "model_type": "forgetting_transformer-project_fox", "vocab_size": 64, "hidden_size": 64,
+            "num_hidden_layers": layers, "num_heads": 1, "intermediate_size": 64, "max_position_embeddings": context }))
+    };
+    let windowed = serde_json::json!({ "model_type": "forgetting_transformer", "vocab_size": 64, "hidden_size": 64,
+        "num_hidden_layers": 400, "num_heads": 1, "intermediate_size": 64, "max_position_embeddings": 1 << 18, "window_size": 256 });
     let options = LoadOptions { device: DeviceChoice::Cpu, ..LoadOptions::default() };
+    // A window's keys are few.
+    let windowed = plan(&made_up(windowed), &options, false).unwrap();
+    assert!(windowed.context == 1 << 18 && windowed.kv_bytes_pool < 1 << 30, "{windowed:?}");
     let claimed = plan(&claims(400, 1 << 18), &options, false).unwrap();
     assert!(claimed.refusal.is_none() && (4096..100_000).contains(&claimed.context), "{claimed:?}");
     assert!((3 << 30..=4u64 << 30).contains(&claimed.kv_bytes_pool), "{claimed:?}");

@@ -6,6 +6,7 @@ use crate::common::tiny;
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
 use kitfox::Error;
+use kitfox::gpu::inject::{Fault, Point, arm, passed};
 use kitfox::session::score::nll;
 use kitfox::session::{DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions, Scoring, Sequences};
 use pollster::block_on;
@@ -202,3 +203,67 @@ fn scores_are_the_log_probabilities_of_the_logits_by_chunks_and_by_steps() {
 }
 
 const VOCAB: u32 = tiny::VOCAB as u32;
+
+/// A mark is of the ids there were: behind a way back there is none, and nothing is kept for it.
+#[test]
+fn what_is_taken_back_takes_its_marks_along() {
+    for device in devices() {
+        let mut model = load("taken back", device, false);
+        let mut all = Sequences::default();
+        let (first, second) = (all.open(), all.open());
+        let ids = ids_of(&model, "once there was a fox in a wood");
+        append(&mut all, &mut model, first, &ids[..12]);
+        append(&mut all, &mut model, second, &ids[..5]);
+        let away = |all: &mut Sequences, model: &mut Model| {
+            block_on(all.enter(model, second)).unwrap();
+            all.bytes_away()
+        };
+        let plain = away(&mut all, &mut model);
+        // Of the twelfth id, read or not: two lengths at one position.
+        let mark = block_on(all.mark(&mut model, first)).unwrap();
+        assert!(away(&mut all, &mut model) > plain, "{device:?}: a mark is kept");
+        append(&mut all, &mut model, first, &ids[12..]);
+        all.rewind(first, mark - 1).unwrap();
+        all.append(&model, first, &ids[20..21]).unwrap();
+        assert_eq!(away(&mut all, &mut model), plain, "{device:?}: nothing is kept for a mark that is gone");
+        // The same while it has its turn.
+        block_on(all.mark(&mut model, first)).unwrap();
+        all.rewind(first, mark - 1).unwrap();
+        all.append(&model, first, &ids[20..21]).unwrap();
+        assert_eq!(away(&mut all, &mut model), plain, "{device:?}: no page is pinned for it");
+        let alone = all.open();
+        append(&mut all, &mut model, alone, &[&ids[..11], &ids[20..21]].concat());
+        let want = answer(&mut all, &mut model, alone, 4, 12);
+        assert_eq!(answer(&mut all, &mut model, first, 4, 12), want, "{device:?}");
+    }
+}
+
+/// Copies take memory: a turn that there is none for leaves both sequences as they were.
+#[test]
+fn a_turn_that_there_is_no_memory_for_leaves_both_as_they_were() {
+    if !common::gpu_expected() {
+        return;
+    }
+    for n in 0.. {
+        let mut model = load("no memory", DeviceChoice::Gpu, false);
+        let ids = ids_of(&model, "once there was a fox in a wood");
+        let mut all = Sequences::default();
+        let (first, second) = (all.open(), all.open());
+        append(&mut all, &mut model, first, &ids[..6]);
+        let mark = block_on(all.mark(&mut model, first)).unwrap();
+        append(&mut all, &mut model, first, &ids[6..]);
+        arm(Fault::OutOfMemory, &[Point::Buffer], n..usize::MAX);
+        let turn = block_on(all.enter(&mut model, second));
+        let n_points = passed();
+        assert_eq!(turn.is_ok(), n >= n_points, "{n} of {n_points}: {turn:?}");
+        assert!(matches!(turn, Ok(()) | Err(Error::OutOfMemory { .. })), "{turn:?}");
+        assert_eq!((all.ids(first).unwrap(), all.ids(second).unwrap()), (&ids[..], &[][..]));
+        all.rewind(first, mark).unwrap();
+        let got = answer(&mut all, &mut model, first, 4, 12);
+        append(&mut all, &mut model, second, &ids[..6]);
+        assert_eq!(got, answer(&mut all, &mut model, second, 4, 12), "{n} of {n_points}");
+        if turn.is_ok() {
+            break;
+        }
+    }
+}

@@ -6,6 +6,7 @@ use crate::common::{self, golden};
 use kitfox::Error;
 use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
 use kitfox::gpu::inject::{Fault, Point, arm, let_software_pass, passed};
+use kitfox::graph::Program;
 use kitfox::kernel::inputs;
 use kitfox::session::{Device, DeviceChoice, ForgettingAttentionLayer, KvType, LayerOptions, LoadOptions, Model, Pruning};
 use pollster::block_on;
@@ -29,7 +30,11 @@ fn logits(model: &mut Model) -> Vec<f32> {
 }
 
 fn layer() -> Layer {
-    let config = LayerConfig { hidden_size: 64, num_heads: 4, mode: Mode::Decoder, bitnet: false };
+    layer_of(Mode::Decoder, false)
+}
+
+fn layer_of(mode: Mode, bitnet: bool) -> Layer {
+    let config = LayerConfig { hidden_size: 64, num_heads: 4, mode, bitnet };
     let [q_proj, k_proj, v_proj, out_proj] = [1, 2, 3, 4].map(|seed| inputs::floats(seed, 64 * 64, 0.2));
     let f_proj = inputs::floats(5, 4 * 64, 0.2);
     let weights =
@@ -39,25 +44,33 @@ fn layer() -> Layer {
 
 /// Without a GPU. An input of another variant would be another shader.
 #[test]
-fn every_variant_that_a_model_records_has_an_input_of_its_own() {
+fn every_variant_that_a_model_or_a_layer_records_has_an_input_of_its_own() {
     let (mut seen, mut wrong) = (Vec::new(), Vec::new());
+    let mut look = |case: &str, program: &Program| {
+        for dispatch in program.graphs.iter().flat_map(|graph| &graph.dispatches) {
+            let label = dispatch.recorded().label();
+            if seen.contains(&label) {
+                continue;
+            }
+            let probe = dispatch.probe().unwrap();
+            let first = probe.first_of(dispatch.kernel).unwrap();
+            if first.variant != dispatch.variant || probe.expect.is_empty() {
+                wrong.push(format!("{label} of {case} would be judged by \"{}\"", probe.name));
+            }
+            seen.push(label);
+        }
+    };
     for case in golden::CASES {
         for kv in [KvType::F16, KvType::F32] {
             let prune = if case == "fox_pro_pruned" { Pruning::Epsilon(0.3) } else { Pruning::default() };
             let model = load(case, LoadOptions { kv, prune, ..options(DeviceChoice::Cpu) }).unwrap();
-            for dispatch in model.program().graphs.iter().flat_map(|graph| &graph.dispatches) {
-                let label = dispatch.recorded().label();
-                if seen.contains(&label) {
-                    continue;
-                }
-                let probe = dispatch.probe().unwrap();
-                let first = probe.first_of(dispatch.kernel).unwrap();
-                if first.variant != dispatch.variant || probe.expect.is_empty() {
-                    wrong.push(format!("{label} of {case} would be judged by \"{}\"", probe.name));
-                }
-                seen.push(label);
-            }
+            look(case, model.program());
         }
+    }
+    for (mode, bitnet) in [(Mode::Decoder, false), (Mode::Decoder, true), (Mode::Encoder, false), (Mode::Encoder, true)] {
+        let options = LayerOptions { device: DeviceChoice::Cpu, max_tokens: Some(8) };
+        let layer = block_on(ForgettingAttentionLayer::load(&layer_of(mode, bitnet), options)).unwrap();
+        look(&format!("a layer, {mode:?} bitnet={bitnet}"), layer.program());
     }
     println!("{} variants of {} models", seen.len(), golden::CASES.len());
     assert!(seen.len() > 50 && wrong.is_empty(), "{} variants, wrong: {wrong:#?}", seen.len());

@@ -49,6 +49,9 @@ test('bad load options are refused by name', () => {
   for (const overflow of ['drop', true, null]) refuses(() => checkLoad('m', { overflow }), /load: overflow: expected 'error' or 'slide'/);
   for (const chunk of [0, 4097, 1.5, '64']) refuses(() => checkLoad('m', { chunk }), /load: chunk: expected a whole number from 1 to 4096/);
   for (const baseline of [1, 'true', null]) refuses(() => checkLoad('m', { baseline }), /load: baseline: expected true or false/);
+  for (const device of [undefined, 'auto', 'gpu']) checkLoad('m', { device, check: true });
+  checkLoad('m', { device: 'cpu', check: false });
+  refuses(() => checkLoad('m', { device: 'cpu', check: true }), /load: check: expected a GPU, .*got device 'cpu'/);
   refuses(() => checkLoad('m', { scores: 'yes' }), /scores: expected true or false/);
   refuses(() => checkLoad('m', { signal: {} }), /signal: expected an AbortSignal/);
 });

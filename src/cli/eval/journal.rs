@@ -46,7 +46,8 @@ impl Journal {
         }
         let length = file.metadata().map_err(|error| failed(&error))?.len();
         let mut journal = Self { path, file: BufReader::new(file), line_bytes, n_lines: 0, end: 0, is_read: false };
-        match journal.line(HEADER_BYTES.max(header.len()))? {
+        let most = HEADER_BYTES.max(header.len());
+        match journal.line(most)? {
             Some(line) if line != header => {
                 let expected = "the journal of this very run, to go on with (remove it to begin anew, or name another -o)";
                 return Err(Error::format(journal.path.display(), "line 1", expected, difference(&header, &line)));
@@ -54,8 +55,7 @@ impl Journal {
             Some(_) => {}
             None => {
                 // A part of the line was cut off by what ended the run; anything else is no journal, and somebody's.
-                let begun = fs::read(&journal.path).map_err(|error| file_error(&journal.path, "read", &error))?;
-                if !header.as_bytes().starts_with(&begun) {
+                if !header.as_bytes().starts_with(&journal.begun(most)?) {
                     let expected = "the journal of this very run (remove it to begin anew, or name another -o)";
                     return Err(Error::format(journal.path.display(), "line 1", expected, "no journal"));
                 }
@@ -103,6 +103,13 @@ impl Journal {
             return Err(Error::format(self.path.display(), place, format_args!("at most {most} bytes"), "more"));
         }
         Ok(None)
+    }
+
+    /// The first `most` bytes, by the handle that holds the lock.
+    fn begun(&mut self, most: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let read = self.file.rewind().and_then(|()| (&mut self.file).take(most as u64).read_to_end(&mut bytes));
+        read.map(|_| bytes).map_err(|error| file_error(&self.path, "read", &error))
     }
 
     /// Cuts off what is no whole line; what is written goes there.

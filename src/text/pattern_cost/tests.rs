@@ -54,6 +54,13 @@ fn expressions_that_take_more_than_a_pass_are_refused() {
     let long = format!("a{{{}}}b|.", MAX_AHEAD + 3);
     let (deep, wide) = ("(?:".repeat(300) + "a" + &")".repeat(300), "a".repeat(5000));
     let many: String = ('\u{4e00}'..).take(200).collect();
+    let kind = |n: u32| char::from_u32(0x4e00 + n).unwrap();
+    // Each class tells its own characters from the rest, and its own sum of others.
+    let kinds: Vec<_> = (0..100).map(|n| format!("[{}-{}]", kind(3 * n), kind(3 * n + 400))).collect();
+    shape(&kinds[..50].concat()).unwrap();
+    let kinds =
+        (0..100).map(|n| format!("[{}{}-{}]", kind(n), kind(500 + 3 * n), kind(900 + 3 * n))).collect::<Vec<_>>().concat();
+    assert!(shape(&kinds).unwrap_err().contains("256 kinds"));
     for expression in [
         r"(?=(?:a|a){18}c)b|.",
         r"(?:a|aa)+(?!b)|.",
