@@ -31,7 +31,7 @@ export async function buildWasm() {
   const target = process.env.CARGO_TARGET_DIR ?? `${root}target`;
   await run('cargo', ['run', '--quiet', '-p', 'bindgen', '--', `${target}/wasm32-unknown-unknown/web/kitfox.wasm`, out]);
   const [module, optimized] = [`${out}/kitfox_bg.wasm`, `${out}/optimized.wasm`];
-  await bin('wasm-opt', ['-Os', ...FEATURES.map((name) => `--enable-${name}`), module, '-o', optimized]);
+  await bin('wasm-opt', ['-O2', '--shrink-level=1', ...FEATURES.map((name) => `--enable-${name}`), module, '-o', optimized]);
   await rename(optimized, module);
   const bytes = await readFile(module);
   const gzip = gzipSync(bytes, { level: 9 }).length;
