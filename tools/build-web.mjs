@@ -5,6 +5,7 @@
 //     www/dist/        the page                    vite
 
 import { mkdir, readFile, readdir, rename, rm } from 'node:fs/promises';
+import { homedir } from 'node:os';
 import { gzipSync } from 'node:zlib';
 import { setUpRust } from './setup.mjs';
 import { bin, installPackages, main, root, run } from './shared.mjs';
@@ -12,18 +13,28 @@ import { bin, installPackages, main, root, run } from './shared.mjs';
 /** The wasm module's budget on the wire. */
 const MOST_GZIP_BYTES = 1_200_000;
 /** The one wasm build: all browsers that have WebGPU have 128-bit SIMD, and so do those without since 2023. */
-const RUSTFLAGS = '-C target-feature=+simd128';
+const TARGET_FEATURES = '-Ctarget-feature=+simd128';
 /** Only small functions are copied into their callers; the kernels' hot ones are marked `inline(always)`. */
 const CODEGEN = ['-C', 'llvm-args=-inline-threshold=10'];
 /** What rustc may emit for that target; wasm-opt refuses an instruction that it was not told of. */
 const FEATURES = ['simd', 'bulk-memory', 'nontrapping-float-to-int', 'sign-ext', 'mutable-globals', 'reference-types', 'multivalue'];
+
+/** Where the sources of libraries are is not for the module to say, and would make it another one on every machine. */
+async function remapped() {
+  const sources = `${process.env.CARGO_HOME ?? `${homedir()}/.cargo`}/registry/src`;
+  const registries = await readdir(sources).catch(() => []);
+  return registries.map((name) => `--remap-path-prefix=${sources}/${name}/=`);
+}
 
 /** Cargo, bindgen, wasm-opt. */
 export async function buildWasm() {
   await setUpRust();
   await installPackages();
   // Whatever the user has set: an incremental build is larger.
-  const env = { CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS: RUSTFLAGS, CARGO_INCREMENTAL: '0' };
+  await run('cargo', ['fetch', '--locked']);
+  // Separated so that a path may have spaces; with a target named they are not for build scripts.
+  const flags = [TARGET_FEATURES, ...(await remapped())].join('\x1f');
+  const env = { CARGO_ENCODED_RUSTFLAGS: flags, CARGO_INCREMENTAL: '0' };
   const built = ['--lib', '--crate-type', 'cdylib', '--target', 'wasm32-unknown-unknown', '--profile', 'web'];
   await run('cargo', ['rustc', ...built, '--', ...CODEGEN], { env });
   const out = `${root}web/dist/wasm`;

@@ -7,12 +7,12 @@ import { fileURLToPath } from 'node:url';
 export const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** Runs a command in the repository; rejects, naming it, unless it exits with 0. With `quiet`, its output is given back instead. */
-export function run(command, args, { env = {}, quiet = false } = {}) {
+export function run(command, args, { cwd = root, env = {}, quiet = false } = {}) {
   return new Promise((resolve, reject) => {
     const shown = [command, ...args].join(' ');
     if (!quiet) console.log(`$ ${shown}`);
     const stdio = ['ignore', quiet ? 'pipe' : 'inherit', quiet ? 'pipe' : 'inherit'];
-    const child = spawn(command, args, { cwd: root, env: { ...process.env, ...env }, stdio });
+    const child = spawn(command, args, { cwd, env: { ...process.env, ...env }, stdio });
     let output = '';
     child.stdout?.on('data', (text) => (output += text));
     child.stderr?.on('data', (text) => (output += text));

@@ -47,7 +47,7 @@ impl fmt::Display for Deviation {
         write!(f, "{buffer}: ")?;
         match tolerance {
             Some((nmse_limit, max_limit)) => {
-                write!(f, "nmse {nmse:.1e} (limit {nmse_limit:.0e}), max {max_abs:.1e} (limit {max_limit:.0e})")?;
+                write!(f, "nmse {nmse:.2e} (limit {nmse_limit:.2e}), max {max_abs:.2e} (limit {max_limit:.2e})")?;
             }
             None => write!(f, "bit for bit")?,
         }

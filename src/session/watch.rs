@@ -2,8 +2,8 @@
 //! that is not finite is told with its layer. For debugging: it is as slow as the twins and the copies are.
 //!
 //! What is compared, and how, is what the kernel's own cases say of the bindings that it writes, of a variant with the same flags where
-//! there is one. Their inputs are of the order of 1; where a real run has larger numbers, the largest absolute error is measured
-//! against the largest of them.
+//! there is one. Their inputs are independent numbers of the order of 1; where a real run has larger ones, the largest absolute error is
+//! measured against the largest of them, and where their terms cancel, the error is that of the terms ([`CANCELS`]).
 
 use super::Model;
 use crate::error::{Error, Result};
@@ -13,6 +13,10 @@ use crate::graph::{Access, Binding, Compare, Dispatch, GraphId, Program, Role, S
 use half::f16;
 use std::collections::HashMap;
 use std::ops::Range;
+
+/// How many times smaller than a case's, as a part of its terms, a sum of a real run may be: so much larger is its error as a part of the
+/// sum. A kernel that does something else is off by far more.
+const CANCELS: f64 = 32.0;
 
 /// What was found so far.
 #[derive(Default)]
@@ -195,8 +199,8 @@ fn not_finite(how: Compare, got: &[u32], before: &[u32]) -> Option<String> {
 fn scaled(how: Compare, rounds: bool, want: &[u32], before: &[u32]) -> Compare {
     let largest = numbers(how, want, before).map(f32::abs).fold(1.0, f32::max);
     let scale = |Tolerance { nmse, max_abs }: Tolerance| Tolerance {
-        nmse: if rounds { nmse.max(Tolerance::F16_STEP) } else { nmse },
-        max_abs: max_abs * f64::from(largest),
+        nmse: (nmse * CANCELS.powi(2)).max(if rounds { Tolerance::F16_STEP } else { 0.0 }),
+        max_abs: max_abs * CANCELS * f64::from(largest),
     };
     match how {
         Compare::F32(tolerance) => Compare::F32(scale(tolerance)),

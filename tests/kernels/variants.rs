@@ -190,6 +190,11 @@ fn a_recorded_kernel_that_gives_other_numbers_is_an_error_that_is_not_kept_or_an
             // What rounding explains is a reason for another way, not to refuse the device.
             assert!(block_on(harness::check_case(&gpu, &ROUNDED, &toy::case(&ROUNDED))).unwrap()[0].failed());
             assert_eq!(flags(&choose(&ROUNDED).unwrap()), [""; 0]);
+            assert!(
+                gpu.notes().iter().any(|note| note.starts_with("rounded [] rounds otherwise than its twin: ")),
+                "{:?}",
+                gpu.notes()
+            );
             assert!(block_on(tune::check_recorded(&gpu, &toy::case(&SPOILED).program)).is_err());
             assert_eq!(flags(&choose(&REPAIRED).unwrap()), ["REPAIRED"]);
             assert!(block_on(tune::check_recorded(&gpu, &toy::case(&REPAIRED).program)).is_err());

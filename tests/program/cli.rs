@@ -440,6 +440,23 @@ fn a_run_is_checked_dispatch_by_dispatch_where_there_is_a_gpu() {
     }
 }
 
+/// A real model's sums cancel more than those of made-up numbers, and a device with features takes other kernels.
+#[cfg(kitfox_demo)]
+#[test]
+fn a_run_of_a_real_model_is_checked_with_every_feature_and_without() {
+    if !common::gpu_expected() {
+        return;
+    }
+    for features in [&[][..], &["--baseline"]] {
+        for temperature in ["0", "0.8"] {
+            let generate =
+                ["generate", "-p", "It was", "-n", "4", "--temp", temperature, "--seed", "1", "--check", "--device", "gpu"];
+            let (_, said) = succeeds(&[&generate[..], features].concat());
+            assert!(said.contains("dispatches agree with their twins"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_reader_that_has_had_enough_is_no_error() {
     let folder = folder("cli", "pipe");
