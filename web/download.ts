@@ -329,10 +329,10 @@ function retryAfter(response: Response): number | undefined {
 }
 
 /** The server's answer as far as its headers. A server that takes the request and says nothing is left. */
-export async function answered(fetcher: typeof fetch, url: string, init: RequestInit): Promise<Response> {
+export async function answered(fetcher: typeof fetch, url: string, init: RequestInit, ms = STALLED_MS): Promise<Response> {
   const ends = new AbortController();
   try {
-    return await unlessStalled(fetcher(url, { ...init, signal: ends.signal }));
+    return await unlessStalled(fetcher(url, { ...init, signal: ends.signal }), false, ms);
   } catch (cause) {
     ends.abort();
     throw cause;
@@ -347,11 +347,11 @@ export async function brokenOff(body: ReadableStream<Uint8Array> | null): Promis
 }
 
 /** Rejects when nothing comes for as long as a connection may be silent. What Node has nothing else to do for, `idle`, it does not stay for. */
-export async function unlessStalled<T>(coming: Promise<T> | undefined, idle = false): Promise<T> {
+export async function unlessStalled<T>(coming: Promise<T> | undefined, idle = false, ms = STALLED_MS): Promise<T> {
   if (coming === undefined) throw new Error('it was closed');
   let timer: ReturnType<typeof setTimeout> | undefined;
   const stalled = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing came for ${STALLED_MS / 1000} s`)), STALLED_MS);
+    timer = setTimeout(() => reject(new Error(`nothing came for ${ms / 1000} s`)), ms);
     if (idle) (timer as { unref?(): void }).unref?.();
   });
   try {

@@ -17,6 +17,8 @@ export type CacheChoice = 'auto' | 'off' | 'only';
 export type LoadEvent =
   /** A complete copy is used, without the network. */
   | { kind: 'cached'; url: string; bytes: number }
+  /** Another load, of this tab or another one, transfers the file: its copy is waited for. */
+  | { kind: 'waiting'; url: string }
   /** A transfer goes on where one before ended. */
   | { kind: 'resume'; url: string; atByte: number }
   /** An attempt failed; the next follows in `waitMs`. */

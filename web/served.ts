@@ -27,6 +27,8 @@ export interface Wish {
 }
 
 const EMPTY = new Uint8Array(0);
+/** How long a server is waited for that is only asked whether it has another version: what is here can be used meanwhile. */
+const PATIENCE_MS = 3000;
 
 /** An open file. */
 export class ServedFile {
@@ -127,9 +129,16 @@ export class ServedFile {
     if ('unavailable' in entry) return this.#uncached(entry.unavailable);
     this.#entry = entry;
     if ((await this.#isComplete(entry)) || this.#wish.cache === 'only') return;
-    this.#release = await lock(await entry.lockName());
+    this.#release = await this.#turn(await entry.lockName());
     await entry.look();
     if (await this.#isComplete(entry)) this.#unlock();
+  }
+
+  async #turn(name: string): Promise<() => void> {
+    const free = await lockIfFree(name);
+    if (free !== undefined) return free;
+    this.#wish.onEvent({ kind: 'waiting', url: this.name });
+    return lock(name);
   }
 
   /** Whether there is a complete copy, as the caller wants it; then it is what will be read. */
@@ -177,7 +186,7 @@ export class ServedFile {
   }
 
   async #asked(): Promise<{ version: Version; length: number | undefined } | null> {
-    const response = await answered(fetch, this.name, { method: 'HEAD', cache: 'no-store' }).catch(() => undefined);
+    const response = await answered(fetch, this.name, { method: 'HEAD', cache: 'no-store' }, PATIENCE_MS).catch(() => undefined);
     // A network that wants one to sign in answers with its page whatever is asked for; and no model has no bytes.
     if (response?.ok !== true || isWebPage(response)) return null;
     const length = fileLength(response);

@@ -7,6 +7,7 @@
 import { Kitfox, type BenchOptions, type BenchReport, type DeviceChoice, type Info, type LoadOptions } from 'kitfox';
 import text from '../README.md?raw';
 import { element, enable, guardButtons, megabytes, sentence, tell } from './elements.js';
+import { guarded } from './offline.js';
 
 /** What is measured side by side: each has a name, and its own options. */
 interface Side {
@@ -102,6 +103,7 @@ async function measureSide(side: Side, signal: AbortSignal): Promise<Figures> {
     at(doneBytes < totalBytes ? `Loading: ${megabytes(doneBytes)} of ${megabytes(totalBytes)}` : 'Warming up …', doneBytes, totalBytes);
   };
   const options = { device: device.value as DeviceChoice, context: context + n + 1, signal, onProgress: onLoad, revalidate: navigator.onLine, ...side.load };
+  await guarded;
   const fox = await Kitfox.load(modelUrl, options);
   // A phase is not interrupted: an end of the worker is.
   const stopNow = (): void => fox.dispose();

@@ -9,7 +9,7 @@ import { Draft } from './draft.js';
 import { element, enable, guardButtons, isEnabled, megabytes, sentence, tell } from './elements.js';
 import { openForgets } from './forgets.js';
 import { Keeper } from './keeper.js';
-import { startOffline } from './offline.js';
+import { guarded, startOffline } from './offline.js';
 import { startOpenings } from './openings.js';
 import { Paper } from './paper.js';
 import { describe, first, noModel, ofUrl, outOfReach, startPicker, undescribe, type Choice } from './picker.js';
@@ -125,8 +125,12 @@ async function load(): Promise<boolean> {
   try {
     const far = outOfReach(choice);
     if (far !== undefined) throw new Error(far);
-    const network = navigator.onLine ? { revalidate: true } : { retries: 0 };
-    const loaded = await Kitfox.load(choice.source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, onEvent: showEvent, ...network });
+    await guarded;
+    const { source, manifest } = choice;
+    // What the page itself says that a file is need not be asked of the server, too.
+    const same = manifest === undefined ? { revalidate: navigator.onLine } : { manifest };
+    const network = navigator.onLine ? same : { ...same, retries: 0 };
+    const loaded = await Kitfox.load(source, { device: chosenDevice(), signal: ends.signal, onProgress: showProgress, onEvent: showEvent, ...network });
     if (ends.signal.aborted) {
       loaded.dispose();
       return false;
@@ -376,6 +380,7 @@ function showProgress({ doneBytes, totalBytes, bytesPerSecond }: LoadProgress): 
 
 /** The rest of what happens on the way to a model is nothing that a writer has to know. */
 function showEvent({ kind }: LoadEvent): void {
+  if (kind === 'waiting') progressLabel.textContent = `Another tab is fetching ${choice.name} …`;
   if (kind === 'recover') tell(notice, 'The graphics device was gone for a moment: another program, the driver or sleep took it. The model is on it again, and your text goes on.');
 }
 

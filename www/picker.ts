@@ -1,6 +1,6 @@
 /** Which model: the list, an address, or files of this machine, chosen or dropped. */
 
-import { Kitfox, type Info, type LoadSource } from 'kitfox';
+import { Kitfox, type Info, type LoadSource, type Manifest } from 'kitfox';
 import { closeFromOutside, element, megabytes, sentence, tell, tellCut } from './elements.js';
 import models from './models.json';
 import { hostsOf } from './policy.mjs';
@@ -11,8 +11,19 @@ export interface Choice {
   /** As people know it. */
   name: string;
   source: LoadSource;
+  /** What its file is to be, as the page's own list says. */
+  manifest?: Manifest;
 }
 
+/** A model of the list; its manifest is what `kitfox manifest` writes. */
+interface Listed {
+  name: string;
+  url: string;
+  about: string;
+  manifest?: Manifest;
+}
+
+const listed: readonly Listed[] = models as Listed[];
 const dialog = element('models', HTMLDialogElement);
 const known = element('known', HTMLUListElement);
 const file = element('file', HTMLInputElement);
@@ -30,7 +41,7 @@ let ends = new AbortController();
 /** The source that is loaded. */
 let loaded: LoadSource | undefined;
 /** What the page starts with. */
-export const first: Choice = { name: models[0]?.name ?? 'Demo', source: models[0]?.url ?? 'models/demo.gguf' };
+export const first: Choice = listed[0] === undefined ? { name: 'Demo', source: 'models/demo.gguf' } : choiceOf(listed[0]);
 
 /** Ties the dialog together; `onChoice` hears of what was chosen. */
 export function startPicker(onChoice: (choice: Choice) => void): void {
@@ -49,7 +60,7 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
   // A press beside the dialog is one on its backdrop.
   closeFromOutside(dialog);
   tellCut(dialog);
-  known.replaceChildren(...models.map((model) => row(model.name, model.about, 'Load', () => choose({ name: model.name, source: model.url }))));
+  known.replaceChildren(...listed.map((model) => row(model.name, model.about, 'Load', () => choose(choiceOf(model)))));
   tellKnown();
   file.addEventListener('change', () => {
     const choice = ofFiles(file.files);
@@ -68,8 +79,12 @@ export function startPicker(onChoice: (choice: Choice) => void): void {
 
 /** A model of an address. */
 export function ofUrl(address: string): Choice {
-  const listed = models.find((model) => model.url === address);
-  return { name: listed?.name ?? (address.split(/[?#]/)[0]?.split('/').pop() || address), source: address };
+  const known = listed.find((model) => model.url === address);
+  return known === undefined ? { name: address.split(/[?#]/)[0]?.split('/').pop() || address, source: address } : choiceOf(known);
+}
+
+function choiceOf({ name, url, manifest }: Listed): Choice {
+  return { name, source: url, ...(manifest === undefined ? {} : { manifest }) };
 }
 
 /** Why an address is out of reach, if it is. What is no address is told by the load itself. */

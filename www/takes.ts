@@ -2,11 +2,13 @@
 
 import { Kitfox, KitfoxError, type LoadSource, type Plan } from 'kitfox';
 import { megabytes, sentence } from './elements.js';
+import { guarded } from './offline.js';
 import { chosenDevice } from './settings.js';
 
 /** What a load on the chosen device would take, or why it cannot be told, in a sentence; nothing once the signal has ended it. */
 export async function takes(source: LoadSource, signal: AbortSignal): Promise<string> {
   try {
+    await guarded;
     const retries = navigator.onLine ? {} : { retries: 0 };
     return told(await Kitfox.plan(source, { device: chosenDevice(), signal, ...retries }));
   } catch (thrown) {

@@ -2,12 +2,17 @@
 // kept file can be removed.
 
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
-import { model, startServer } from './server.mjs';
+import { model, root, startServer } from './server.mjs';
+
+/** Bytes of a manifest's piece. */
+const PIECE = 4 * 2 ** 20;
 
 let browser;
 before(async () => (browser = await chromium({ webgpu: false })));
@@ -75,6 +80,14 @@ test('the loaded model of the list has no button, and its kept copy has its name
   } finally {
     await server.close();
   }
+});
+
+test('the list says what the demo is, byte by byte', async () => {
+  const bytes = await readFile(model);
+  const hash = (bytes) => createHash('sha256').update(bytes).digest('hex');
+  const pieces = Array.from({ length: Math.ceil(bytes.length / PIECE) }, (_, ix) => hash(bytes.subarray(ix * PIECE, (ix + 1) * PIECE)));
+  const [{ url, manifest }] = JSON.parse(await readFile(path.join(root, 'www/models.json'), 'utf8'));
+  assert.deepEqual([url, manifest], ['models/demo.gguf', { version: 1, file: 'demo.gguf', bytes: bytes.length, piece_bytes: PIECE, sha256: pieces, whole: hash(bytes) }]);
 });
 
 test('a model that was replaced on the server is fetched anew; a kept file of any name can be removed', async () => {

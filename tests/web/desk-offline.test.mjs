@@ -104,6 +104,25 @@ const lookForUpdate = (page) =>
 const isOffered = (page) => page.waitForFunction(() => !document.getElementById('update').hidden);
 const take = (page) => Promise.all([page.waitForNavigation(), page.click('#take-update')]);
 
+test('with its model here the page asks no server for it', async () => {
+  const asked = [];
+  const server = await startServer([], (request, response, pathname) => {
+    if (pathname.startsWith('/models/')) asked.push(`${request.method} ${pathname}`);
+    return false;
+  });
+  try {
+    for (const wanted of [['GET /models/demo.gguf'], []]) {
+      asked.length = 0;
+      const { page } = await openDesk(browser, server.url);
+      await controlled(page);
+      assert.deepEqual(asked, wanted);
+      await page.close();
+    }
+  } finally {
+    await server.close();
+  }
+});
+
 test('a new version is offered, and taken with the text in place', async () => {
   const server = await servePage();
   try {
@@ -210,7 +229,6 @@ test('the worker, too, fetches nothing from another host, not even by a redirect
   await new Promise((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
   const host = `http://127.0.0.1:${elsewhere.address().port}`;
   let [asks, again] = [0, () => undefined];
-  const asksTwice = new Promise((resolve) => (again = resolve));
   const server = await startServer([], (request, response, pathname) => {
     if (pathname !== '/models/moved.gguf') return false;
     if ((asks += 1) === 2) again();
@@ -218,14 +236,16 @@ test('the worker, too, fetches nothing from another host, not even by a redirect
     return true;
   });
   try {
-    const first = await openDesk(browser, server.url);
-    await controlled(first.page);
-    await first.page.close();
-    const { page } = await openPage(browser, `${server.url}/?device=cpu&model=models/moved.gguf`);
-    // The first attempt has failed when the second comes, or the load has ended, as it would with an answer.
-    await Promise.race([asksTwice, page.waitForFunction(() => !document.getElementById('error').hidden).catch(() => undefined)]);
-    assert.deepEqual(asked, []);
-    await page.close();
+    // The first time, too: what fetches waits for what binds it.
+    for (const visit of ['first', 'second']) {
+      asks = 0;
+      const asksTwice = new Promise((resolve) => (again = resolve));
+      const { page } = await openPage(browser, `${server.url}/?device=cpu&model=models/moved.gguf`);
+      // The first attempt has failed when the second comes, or the load has ended, as it would with an answer.
+      await Promise.race([asksTwice, page.waitForFunction(() => !document.getElementById('error').hidden).catch(() => undefined)]);
+      assert.deepEqual(asked, [], visit);
+      await page.close();
+    }
   } finally {
     await server.close();
     elsewhere.closeAllConnections();

@@ -118,6 +118,35 @@ test('a copy that another tab has put in its place meanwhile stays', async () =>
   await file.close();
 });
 
+test('a transfer of another tab is waited for, and told', async () => {
+  const told = [];
+  const other = await Entry.open(ADDRESS);
+  const release = await lock(await other.lockName());
+  const opening = ServedFile.open(ADDRESS, { ...wish, onEvent: (event) => told.push(event.kind) });
+  while (told.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  await put(other);
+  release();
+  const file = await opening;
+  assert.deepEqual(told, ['waiting', 'cached']);
+  assert.equal((await file.next()).length, PIECE_BYTES);
+  await file.close();
+});
+
+test('a server that says nothing is not waited for where there is a copy', async () => {
+  await put(await Entry.open(ADDRESS));
+  const { fetch } = globalThis;
+  try {
+    globalThis.fetch = (_, { signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    const began = performance.now();
+    const file = await ServedFile.open(ADDRESS, { ...wish, revalidate: true });
+    assert.ok(performance.now() - began < 30_000);
+    assert.equal((await file.next()).length, PIECE_BYTES);
+    await file.close();
+  } finally {
+    globalThis.fetch = fetch;
+  }
+});
+
 test('a copy that another tab is writing is left alone, and not waited for', async () => {
   const file = await reader();
   const other = await Entry.open(ADDRESS);
