@@ -341,7 +341,7 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       const other = await openPage(browser, `${server.url}/blank`);
       const both = await Promise.all([loads({ url }), inPage(other.page, LOADS, [{ url }]), loads({ url })]);
       for (const [told] of both) worked(told);
-      assert.deepEqual(both.map(([{ kinds }]) => kinds).sort(), ['', 'cached', 'cached']);
+      assert.deepEqual(both.map(([{ kinds }]) => kinds).sort(), ['', 'waiting,cached', 'waiting,cached']);
       assert.deepEqual(faults.take(url), ['whole']);
       await other.page.close();
     });
