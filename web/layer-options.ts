@@ -40,7 +40,7 @@ export interface LayerOptions {
   maxTokens?: number;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
-  /** Where worker.js is, when a bundler does not find it; same origin as the page. */
+  /** Where worker.js (in Node node-worker.js) is, when a bundler does not find it; same origin as the page. */
   workerUrl?: string | URL;
 }
 
