@@ -24,6 +24,7 @@ mod layer;
 mod options;
 mod plan;
 mod session;
+mod words;
 
 use options::{JsBenchOptions, JsLoadOptions, StartOptions};
 
@@ -446,7 +447,7 @@ async fn settled(called: Result<JsValue, JsValue>) -> Result<JsValue, String> {
 }
 
 fn to_js(error: &Error) -> JsValue {
-    let out = js_sys::Error::new(&error.to_string());
+    let out = js_sys::Error::new(&words::sentence(error));
     set(&out, "code", error.code().into());
     out.into()
 }

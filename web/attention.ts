@@ -1,6 +1,6 @@
 /** The attention weights of a text: what each token pays to itself and those before it. */
 
-import { within } from './check.js';
+import { within, withNumbers } from './check.js';
 import { KitfoxError } from './errors.js';
 import { meanRow } from './forgetting.js';
 
@@ -44,6 +44,7 @@ export function attention(of: Attention, layer: number, head: number, i: number)
   within('layer', layer, of.layers);
   within('head', head, of.heads);
   within('i', i, of.ids.length);
+  withNumbers('weights', of.weights);
   const start = (layer * of.heads + head) * before(of.ids.length) + before(i);
   return of.weights.subarray(start, start + i + 1);
 }

@@ -18,7 +18,22 @@ export const flag: Check = (value) => (typeof value === 'boolean' ? undefined : 
 export const callback: Check = (value) => (typeof value === 'function' ? undefined : 'a function');
 export const signal: Check = (value) => (value instanceof AbortSignal ? undefined : 'an AbortSignal');
 export const location: Check = (value) => (typeof value === 'string' || value instanceof URL ? undefined : 'a string or URL');
-export const floats: Check = (value) => (value instanceof Float32Array ? undefined : 'a Float32Array');
+export const floats: Check = (value) => (value instanceof Float32Array && isThere(value) ? undefined : 'a Float32Array');
+
+/** What holds numbers or bytes. */
+type Memory = ArrayBuffer | Uint8Array | Uint32Array | Float32Array;
+
+/** Whether memory is there to be read: not handed over to a thread, nor shrunk away under its view. What is not there throws when it is copied. */
+export function isThere(memory: Memory): boolean {
+  try {
+    // Each of these fails on such memory, and reads nothing of any other.
+    if (memory instanceof ArrayBuffer) memory.slice(0, 0);
+    else memory.at(0);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** Largest number of tokens anywhere. */
 export const MOST_TOKENS = 2 ** 31 - 1;
@@ -55,6 +70,11 @@ export function checkValue(call: string, name: string, value: unknown, fits: Che
   if (expected !== undefined) throw new KitfoxError('argument', `${call}: ${name}: expected ${expected}, got ${show(value)}`);
 }
 
+/** Throws an `argument` error unless these are numbers that can be read. */
+export function withNumbers(name: string, value: unknown): void {
+  if (floats(value) !== undefined) throw new KitfoxError('argument', `${name}: expected a Float32Array, got ${show(value)}`);
+}
+
 /** Throws an `argument` error unless it is a place in a list of `end`. */
 export function within(name: string, value: number, end: number): void {
   if (Number.isInteger(value) && value >= 0 && value < end) return;
@@ -75,6 +95,13 @@ function plain(value: unknown): string {
   // Only as many elements as can be seen: a list may be long, and its elements may be lists.
   if (Array.isArray(value)) return `[${value.slice(0, MOST_SHOWN).map((element) => (Array.isArray(element) ? 'a list' : plain(element))).join(',')}]`;
   // An object can have any `toString`, or none.
-  if (typeof value === 'object' && value !== null) return Object.prototype.toString.call(value);
+  if (typeof value === 'object' && value !== null) {
+    const tag = Object.prototype.toString.call(value);
+    return isMemory(value) && !isThere(value) ? `${tag} whose memory is gone (it was transferred, or shrunk)` : tag;
+  }
   return typeof value === 'function' ? 'a function' : String(value);
+}
+
+function isMemory(value: object): value is Memory {
+  return value instanceof ArrayBuffer || value instanceof Uint8Array || value instanceof Uint32Array || value instanceof Float32Array;
 }

@@ -3,7 +3,7 @@
  * die. Plain functions of numbers, the same as `kitfox inspect gates` computes: D_ij = Σ log f over the tokens behind j up to i, F_ij = e^{D_ij}.
  */
 
-import { within } from './check.js';
+import { within, withNumbers } from './check.js';
 
 /** The gates of a text. */
 export interface Gates {
@@ -38,7 +38,7 @@ const EFFECTIVE_ROWS = 64;
 /**
  * F_ij of row `i`, for j from 0 to i: what the gates of a layer and head leave of each token there, from 0 to 1.
  *
- * @throws {KitfoxError} `argument`: a layer or head outside of them, or `i` behind the last token.
+ * @throws {KitfoxError} `argument`: a layer or head outside of them, or `i` behind the last token; gates whose memory was transferred.
  */
 export function forgetting(gates: Gates, layer: number, head: number, i: number): Float64Array {
   const logF = gatesOf(gates, layer, head);
@@ -104,6 +104,7 @@ export function livePages(gates: Gates, layer: number, kvHead: number): Uint32Ar
   const { heads, kvHeads, window, prune, u } = gates;
   within('layer', layer, gates.layers);
   within('kvHead', kvHead, kvHeads);
+  if (u !== undefined) withNumbers('u', u);
   const group = heads / kvHeads;
   const dies = window === undefined && prune !== undefined && u !== undefined;
   const queries = dies ? [...Array(group).keys()].map((ix) => endsOf(gatesOf(gates, layer, kvHead * group + ix), u[layer * heads + kvHead * group + ix] ?? 0, prune)) : [];
@@ -133,5 +134,6 @@ function endsOf(logF: Float32Array, u: number, prune: number): { forgotten: Floa
 function gatesOf({ layers, heads, ids, logF }: Gates, layer: number, head: number): Float32Array {
   within('layer', layer, layers);
   within('head', head, heads);
+  withNumbers('logF', logF);
   return logF.subarray((layer * heads + head) * ids.length, (layer * heads + head + 1) * ids.length);
 }

@@ -39,7 +39,7 @@ import {
 import { absolute, startWorker } from './place.js';
 import { ask, type Scores, type SelfCheck, type Stats } from './requests.js';
 import { Session, type CallOptions } from './session.js';
-import { nothing, probe, type Plan, type Probe } from './plan.js';
+import { nothing, probe, type Plan, type Probe, type ProbeOptions } from './plan.js';
 
 export { attention, meanAttention, mostAttentionTokens, type Attention } from './attention.js';
 export type { BenchOptions, BenchProgress, BenchReport } from './bench.js';
@@ -52,7 +52,7 @@ export type { CallOptions, Mark, Session } from './session.js';
 export type { CachedFile } from './cache.js';
 export type { CacheChoice, LoadEvent, LoadPart, LoadPhase, LoadProgress, LoadSource } from './loading.js';
 export type { Manifest } from './manifest.js';
-export type { Plan, Probe } from './plan.js';
+export type { Plan, Probe, ProbeOptions } from './plan.js';
 export type { LayerInfo, LayerMode, LayerOptions, LayerWeights, RunOptions } from './layer-options.js';
 export type {
   DeviceChoice,
@@ -96,8 +96,8 @@ export class Kitfox {
    *
    * @throws {KitfoxError} `argument`, `aborted`.
    */
-  static async probe(options: CallOptions = {}): Promise<Probe> {
-    check('probe', options, { signal: abortSignal });
+  static async probe(options: ProbeOptions = {}): Promise<Probe> {
+    check('probe', options, { signal: abortSignal, workerUrl: location });
     return inNode() ? probeThread(options) : unlessAborted(options.signal, probe);
   }
 
@@ -321,16 +321,16 @@ function asked<T extends 'load' | 'plan'>(type: T, source: LoadSource, options: 
 }
 
 /** What a thread of Node finds: WebGPU comes into it as the worker starts, and this thread would have to stay for it. */
-async function probeThread({ signal }: CallOptions): Promise<Probe> {
+async function probeThread({ signal, workerUrl }: ProbeOptions): Promise<Probe> {
   if (signal?.aborted === true) throw aborted(signal);
   try {
-    const connection = new Connection<Probe>('probe', startWorker('probe', undefined));
+    const connection = new Connection<Probe>('probe', startWorker('probe', workerUrl));
     await connection.load({ type: 'probe' }, signal === undefined ? {} : { signal });
     const found = connection.info;
     connection.dispose();
     return found;
   } catch (thrown) {
-    if (thrown instanceof KitfoxError && thrown.code === 'aborted') throw thrown;
+    if (thrown instanceof KitfoxError && (thrown.code === 'aborted' || thrown.code === 'argument')) throw thrown;
     return { ...nothing(), reason: thrown instanceof Error ? thrown.message : String(thrown) };
   }
 }

@@ -1,6 +1,6 @@
 /** The types of a layer that a user writes and reads, and the check of what was written. Sizes are the engine's to check. */
 
-import { MOST_TOKENS, check, checkValue, flag, floats, location, oneOf, signal, whole, type Check } from './check.js';
+import { MOST_TOKENS, check, checkValue, flag, floats, isThere, location, oneOf, signal, whole, type Check } from './check.js';
 import { DEVICE, type DeviceChoice } from './options.js';
 
 /** Which keys a token sees: all of them (`encoder`), or its own and earlier ones (`decoder`). */
@@ -40,7 +40,7 @@ export interface LayerOptions {
   maxTokens?: number;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
-  /** Where worker.js is, when a bundler does not find it; same origin as the page. */
+  /** Where worker.js (in Node node-worker.js) is, when a bundler does not find it; same origin as the page. */
   workerUrl?: string | URL;
 }
 
@@ -105,7 +105,8 @@ const NEEDED = Object.keys(WEIGHTS).filter((name) => name !== 'fBias');
 /** Throws an `argument` error unless these are matrices, a file's bytes or a URL, and options. */
 export function checkLayer(from: unknown, options: unknown): void {
   if (typeof from === 'string' || from instanceof URL) checkValue('load', 'url', from, from === '' ? () => 'a URL' : location);
-  else if (!isBytes(from)) check('load', from, WEIGHTS, NEEDED, "weights, a file's bytes, or a URL");
+  else if (isBytes(from)) checkValue('load', 'bytes', from, (value) => (isThere(value as typeof from) ? undefined : "a file's bytes"));
+  else check('load', from, WEIGHTS, NEEDED, "weights, a file's bytes, or a URL");
   check('load', options, LOAD);
 }
 

@@ -1,6 +1,6 @@
 /** The types of where a model comes from and how it is brought here, and the check of what was written. */
 
-import { checkValue, flag, location, oneOf, whole, type Check } from './check.js';
+import { checkValue, flag, isThere, location, oneOf, whole, type Check } from './check.js';
 import { KitfoxError } from './errors.js';
 import { checkManifest, type Manifest } from './manifest.js';
 
@@ -82,7 +82,7 @@ export const TRANSFER: Record<Exclude<keyof TransferOptions, 'onProgress' | 'onE
 };
 
 const isBytes = (part: unknown): part is ArrayBuffer | Uint8Array => part instanceof ArrayBuffer || part instanceof Uint8Array;
-const isPart = (part: unknown): boolean => (typeof part === 'string' && part !== '') || part instanceof URL || part instanceof Blob || isBytes(part);
+const isPart = (part: unknown): boolean => (typeof part === 'string' && part !== '') || part instanceof URL || part instanceof Blob || (isBytes(part) && isThere(part));
 
 /** Throws an `argument` error unless this is a source. */
 export function checkSource(source: unknown, call = 'load'): void {

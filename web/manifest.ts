@@ -26,26 +26,30 @@ export interface Manifest {
 }
 
 /** No manifest is longer: that of a file of 500 GB has 8 MB. */
-const MOST_BYTES = 16 * 2 ** 20;
+export const MOST_MANIFEST_BYTES = 16 * 2 ** 20;
 
 /** Downloads a manifest. */
 export async function readManifest(url: string, settings: DownloadSettings): Promise<Manifest> {
   const download = await Download.open(url, settings);
-  let text: string;
+  let bytes: Uint8Array;
   try {
-    const bytes = await download.read(Math.min(download.length ?? MOST_BYTES, MOST_BYTES) + 1);
-    if (bytes.length > MOST_BYTES || (download.length ?? 0) > MOST_BYTES) throw wrong(url, 'length', `at most ${MOST_BYTES} bytes`, 'more');
-    text = new TextDecoder().decode(bytes);
+    bytes = await download.read(Math.min(download.length ?? MOST_MANIFEST_BYTES, MOST_MANIFEST_BYTES) + 1);
   } catch (thrown) {
     // It is short: another attempt is the next load's.
     throw thrown instanceof StartOver ? new KitfoxError('network', thrown.message, { cause: thrown }) : thrown;
   } finally {
     await download.close();
   }
+  return parseManifest(url, bytes);
+}
+
+/** A manifest out of the bytes of its file, of which the first `MOST_MANIFEST_BYTES` and one more are enough. */
+export function parseManifest(name: string, bytes: Uint8Array): Manifest {
+  if (bytes.length > MOST_MANIFEST_BYTES) throw wrong(name, 'length', `at most ${MOST_MANIFEST_BYTES} bytes`, 'more');
   try {
-    return checkManifest(url, JSON.parse(text));
+    return checkManifest(name, JSON.parse(new TextDecoder().decode(bytes)));
   } catch (cause) {
-    throw cause instanceof KitfoxError ? cause : wrong(url, 'text', 'JSON', reason(cause));
+    throw cause instanceof KitfoxError ? cause : wrong(name, 'text', 'JSON', reason(cause));
   }
 }
 

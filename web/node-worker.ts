@@ -3,13 +3,11 @@
  * bundler finds it, because place.ts names it in a form that none looks for.
  */
 
+import { blobAt } from './file.js';
 import { builtin, node, webgpu, type Threads } from './node.js';
 
 interface Bindings {
   wgslLanguageFeatures: Iterable<string>;
-}
-interface Files {
-  openAsBlob(path: URL): Promise<Blob>;
 }
 
 await standIn();
@@ -21,9 +19,8 @@ await import('./worker.js');
  */
 async function standIn(): Promise<void> {
   const port = builtin<Threads>('node:worker_threads')?.parentPort;
-  const files = builtin<Files>('node:fs');
   const process = node();
-  if (port === null || port === undefined || files === undefined || process === undefined) throw new Error('node-worker.js runs in a worker thread of Node only');
+  if (port === null || port === undefined || process === undefined) throw new Error('node-worker.js runs in a worker thread of Node only');
   const fetched = globalThis.fetch;
   const scope = globalThis as unknown as Record<string, unknown>;
   const listeners: Record<string, (listener: (event: object) => void) => void> = {
@@ -38,7 +35,7 @@ async function standIn(): Promise<void> {
     fetch: async (input: string | URL | Request, init?: RequestInit) => {
       const url = new URL(input instanceof Request ? input.url : input);
       if (url.protocol !== 'file:') return fetched(input, init);
-      return ofFile(files, url);
+      return ofFile(url);
     },
   });
   let onmessage: ((event: { data: unknown }) => void) | null = null;
@@ -53,15 +50,11 @@ async function standIn(): Promise<void> {
   await addWebGpu(scope);
 }
 
-/** A file as a server would answer for it. */
-async function ofFile(files: Files, url: URL): Promise<Response> {
-  try {
-    const blob = await files.openAsBlob(url);
-    const type = url.pathname.endsWith('.wasm') ? 'application/wasm' : 'application/octet-stream';
-    return new Response(blob.stream(), { headers: { 'content-length': String(blob.size), 'content-type': type } });
-  } catch (thrown) {
-    return new Response(thrown instanceof Error ? thrown.message : String(thrown), { status: 404, statusText: 'there is no such file' });
-  }
+/** A file as a server would answer for it: the wasm module. What is not there is no answer at all. */
+async function ofFile(url: URL): Promise<Response> {
+  const blob = await blobAt(url.href);
+  const type = url.pathname.endsWith('.wasm') ? 'application/wasm' : 'application/octet-stream';
+  return new Response(blob.stream(), { headers: { 'content-length': String(blob.size), 'content-type': type } });
 }
 
 /** Dawn's bindings, if the program has them. */

@@ -3,7 +3,7 @@
  * range is an `argument` error before anything is sent to the worker.
  */
 
-import { MOST_TOKENS, callback, check, checkValue, flag, location, number, oneOf, signal, whole, type Check } from './check.js';
+import { MOST_TOKENS, callback, check, checkValue, flag, isThere, location, number, oneOf, signal, whole, type Check } from './check.js';
 import { KitfoxError } from './errors.js';
 import { TRANSFER, checkSource, type TransferOptions } from './loading.js';
 
@@ -46,7 +46,7 @@ export interface LoadOptions extends TransferOptions {
   check?: boolean;
   /** Where kitfox_bg.wasm is, when a bundler does not find it. */
   wasmUrl?: string | URL;
-  /** Where worker.js is, when a bundler does not find it; same origin as the page. */
+  /** Where worker.js (in Node node-worker.js) is, when a bundler does not find it; same origin as the page. */
   workerUrl?: string | URL;
 }
 
@@ -262,7 +262,7 @@ export const text = (expected: string): Check => (value) => {
 const id = (value: unknown): boolean => Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32;
 const ids: Check = (value) => {
   // Spread: a hole is no id.
-  const right = value instanceof Uint32Array || (Array.isArray(value) && [...value].every(id));
+  const right = (value instanceof Uint32Array && isThere(value)) || (Array.isArray(value) && [...value].every(id));
   return right && value.length > 0 ? undefined : 'token ids (whole numbers, at least one)';
 };
 
@@ -300,7 +300,7 @@ export function checkTokenize(value: unknown): void {
 
 /** Throws an `argument` error unless these are ids, perhaps none. */
 export function checkIds(call: string, value: unknown): void {
-  const none = (Array.isArray(value) || value instanceof Uint32Array) && value.length === 0;
+  const none = value instanceof Uint32Array ? value.length === 0 && isThere(value) : Array.isArray(value) && value.length === 0;
   if (!none) checkValue(call, 'ids', value, ids);
 }
 

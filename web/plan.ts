@@ -22,6 +22,14 @@ export interface Probe {
   storage: { privateFiles: boolean; cacheApi: boolean; bytesLeft?: number };
 }
 
+/** Options of `Kitfox.probe`. */
+export interface ProbeOptions {
+  /** Ends the call. */
+  signal?: AbortSignal;
+  /** In Node, where node-worker.js is, when a bundler has taken the package apart; in a browser no worker is needed for this. */
+  workerUrl?: string | URL;
+}
+
 /** What a load would take. */
 export interface Plan {
   /** Bytes of the file. */

@@ -1,6 +1,6 @@
 /** A sequence of a model that lasts: text is put behind it, answers become part of it, it goes back, forks, and is saved as bytes. */
 
-import { check, checkValue, signal, whole, MOST_TOKENS } from './check.js';
+import { check, checkValue, isThere, signal, whole, MOST_TOKENS } from './check.js';
 import type { Connection } from './connection.js';
 import { KitfoxError, aborted } from './errors.js';
 import { Generation } from './generation.js';
@@ -88,7 +88,8 @@ export class Session {
   }
 
   /**
-   * Gives up a mark: what is kept for it alone is freed. Going back there is possible as before, but what follows the mark before it is read anew.
+   * Gives up a mark: what is kept for it alone is freed. Going back there is possible as before, but what follows the mark before it is read anew. Where nothing was
+   * marked, or no more, nothing happens: giving up twice is giving up.
    *
    * @throws {KitfoxError} `argument`; `aborted`, `disposed`, `crashed`.
    */
@@ -134,7 +135,7 @@ export class Session {
    * `disposed`, `crashed`.
    */
   async restore(bytes: Uint8Array, options: CallOptions = {}): Promise<void> {
-    checkValue('restore', 'bytes', bytes, (value) => (value instanceof Uint8Array ? undefined : 'a Uint8Array'));
+    checkValue('restore', 'bytes', bytes, (value) => (value instanceof Uint8Array && isThere(value) ? undefined : 'a Uint8Array'));
     await this.#ask('restore', { type: 'restore', session: this.#number, bytes: bytes.slice(), undo: options.signal !== undefined }, options);
   }
 

@@ -1,9 +1,9 @@
 /** Where the engine's bytes come from: one file or its parts, one after the other, opened when they are reached. */
 
 import type { StartOver } from './download.js';
+import { BlobPart, isFile, manifestFile, openFile } from './file.js';
 import { Forward } from './forward.js';
 import type { SentPart } from './loading.js';
-import { PIECE_BYTES } from './manifest.js';
 import { ServedFile, type Wish } from './served.js';
 
 /** What a file on a server and a `Blob` have in common. */
@@ -48,7 +48,7 @@ export class ModelSource {
   /** Opens the first part. */
   static async open(sent: readonly SentPart[], wish: Omit<Wish, 'manifest'>): Promise<ModelSource> {
     const open = async (part: SentPart): Promise<Part> =>
-      'blob' in part ? new BlobPart(part.blob, wish) : ServedFile.open(part.url, part.manifest === undefined ? wish : { ...wish, manifest: part.manifest });
+      'blob' in part ? new BlobPart(part.blob, part.name, wish) : opened(part, wish);
     const [first] = sent;
     if (first === undefined) throw new RangeError('a source has at least one part');
     return new ModelSource(sent, await open(first), open);
@@ -93,27 +93,9 @@ export class ModelSource {
 
 const nameOf = (part: SentPart): string => ('url' in part ? part.url : part.name);
 
-/** A file of the user's machine, or bytes. */
-class BlobPart implements Part {
-  readonly length: number;
-  readonly #blob: Blob;
-  readonly #wish: Omit<Wish, 'manifest'>;
-  #at = 0;
-
-  constructor(blob: Blob, wish: Omit<Wish, 'manifest'>) {
-    this.length = blob.size;
-    this.#blob = blob;
-    this.#wish = wish;
-  }
-
-  async next(): Promise<Uint8Array> {
-    const bytes = new Uint8Array(await this.#blob.slice(this.#at, this.#at + PIECE_BYTES).arrayBuffer());
-    this.#at += bytes.length;
-    this.#wish.onBytes(bytes.length);
-    return bytes;
-  }
-
-  async accept(): Promise<void> {}
-
-  async close(): Promise<void> {}
+/** What has an address: in Node a file is no matter of servers, caches and connections, and its manifest neither. */
+async function opened({ url, manifest: asked }: Extract<SentPart, { url: string }>, wish: Omit<Wish, 'manifest'>): Promise<Part> {
+  const manifest = typeof asked === 'string' && isFile(asked) ? await manifestFile(asked) : asked;
+  if (isFile(url)) return openFile(url, wish, manifest);
+  return ServedFile.open(url, manifest === undefined ? wish : { ...wish, manifest });
 }

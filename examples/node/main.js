@@ -18,9 +18,15 @@ try {
   process.stdout.write(prompt);
   // Temperature 0: the likeliest token each time, so that every run writes the same.
   const story = fox.generate(prompt, { maxTokens: 16, temperature: 0, signal: ends.signal });
-  for await (const piece of story) process.stdout.write(piece.text);
+  const ids = [];
+  for await (const piece of story) {
+    process.stdout.write(piece.text);
+    ids.push(...piece.ids);
+  }
   process.stdout.write('\n');
   console.error(`${story.summary.tokens} tokens, ${story.summary.tokensPerSecond.toFixed(1)} a second`);
+  // A text may be spelled in several ways: these are its tokens.
+  console.error(`ids: ${JSON.stringify(ids)}`);
 } catch (error) {
   console.error(`\n${error.code}: ${error.message}`);
   process.exitCode = 1;

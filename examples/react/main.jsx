@@ -6,6 +6,7 @@ function Story() {
   const { fox, error, progress } = useKitfox('/models/demo.gguf');
   const [prompt, setPrompt] = useState('The old fox stopped at the edge of the wood, and');
   const [text, setText] = useState('');
+  const [ids, setIds] = useState([]);
   const [told, setTold] = useState('');
   const running = useRef();
 
@@ -13,11 +14,15 @@ function Story() {
     event.preventDefault();
     const ends = (running.current = new AbortController());
     setText(prompt);
+    setIds([]);
     setTold('Writing');
     try {
       // Temperature 0: the likeliest token each time, so that every run writes the same.
       const story = fox.generate(prompt, { maxTokens: 16, temperature: 0, signal: ends.signal });
-      for await (const piece of story) setText((before) => before + piece.text);
+      for await (const piece of story) {
+        setText((before) => before + piece.text);
+        setIds((before) => [...before, ...piece.ids]);
+      }
       setTold(`${story.summary.tokens} tokens, ${story.summary.tokensPerSecond.toFixed(1)} a second`);
     } catch (thrown) {
       setTold(thrown.code === 'aborted' ? 'Stopped' : thrown.message);
@@ -38,7 +43,8 @@ function Story() {
         <button type="button" disabled={!writing} onClick={() => running.current?.abort()}>Stop</button>
       </form>
       <p>
-        <output>{text}</output>
+        {/* A text may be spelled in several ways: these are its tokens. */}
+        <output data-ids={JSON.stringify(ids)}>{text}</output>
       </p>
       <p id="status" role="status">{error?.message ?? (fox === undefined ? loading : told || `Ready, on ${fox.info.device}`)}</p>
     </>

@@ -4,6 +4,7 @@ use super::{Engine, Prefilled, StartOptions, not_started, object, to_js};
 use crate::Error;
 use crate::kernel::KERNELS;
 use crate::session::check::{check_kernel, check_kernel_on_cpu};
+use crate::session::generate::check_ids;
 use crate::session::{Device, Scoring, Watch};
 use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
 use wasm_bindgen::prelude::*;
@@ -51,7 +52,11 @@ impl Engine {
 
     /// The text of ids.
     pub fn detokenize(&self, ids: &[u32]) -> Result<String, JsValue> {
-        self.model.tokenizer("detokenize").and_then(|tokenizer| tokenizer.decode(ids)).map_err(|error| to_js(&error))
+        let text = self.model.tokenizer("detokenize").and_then(|tokenizer| {
+            check_ids("ids", ids, self.model.vocab())?;
+            tokenizer.decode(ids)
+        });
+        text.map_err(|error| to_js(&error))
     }
 
     /// Begins to score ids.

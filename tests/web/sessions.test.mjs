@@ -296,7 +296,7 @@ test('pieces carry the probabilities that a score of the answer has; a bias make
   assert.deepEqual([seen.ids, seen.after], [seen.plain, seen.plain]);
   assert.ok(seen.n === seen.plain.length && seen.off < 1e-3, JSON.stringify(seen));
   assert.deepEqual([seen.made, seen.other], [[9, 9, 9], true]);
-  assert.match(seen.beyond, /^argument: logit-bias: expected token ids below the vocabulary of 8192, got id 8192$/);
+  assert.match(seen.beyond, /^argument: logitBias: expected token ids below the vocabulary of 8192, got id 8192$/);
   assert.deepEqual(complaints, []);
 });
 

@@ -6,7 +6,7 @@ import { getEventListeners } from 'node:events';
 import test, { afterEach } from 'node:test';
 import { holdLayer, holdModel } from '../dist/answers.js';
 import * as kitfox from '../dist/kitfox.js';
-import { fakeWorkers, promptly } from './workers.mjs';
+import { fakeWorkers, methodsOf, promptly } from './workers.mjs';
 
 const { Kitfox, ForgettingAttentionLayer } = kitfox;
 
@@ -122,13 +122,6 @@ const CALLS = {
 
 /** What keeps nobody waiting. */
 const AT_ONCE = ['Kitfox.prototype.dispose', 'Session.prototype.dispose', 'ForgettingAttentionLayer.prototype.dispose', 'Session.open'];
-
-/** The functions of a class and of its instances, getters left out, by name. */
-function methodsOf(type) {
-  const of = (object, prefix) =>
-    Object.entries(Object.getOwnPropertyDescriptors(object)).flatMap(([name, { value }]) => (typeof value === 'function' && name !== 'constructor' ? [`${prefix}.${name}`] : []));
-  return [...of(type, type.name), ...of(type.prototype, `${type.name}.prototype`)];
-}
 
 test('every method of every class is in the table, and no exported function keeps anybody waiting', async () => {
   const { constructor: Session } = await session();

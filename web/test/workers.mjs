@@ -54,3 +54,10 @@ export function fakeWorkers(hold) {
 
 export const promptly = (promise) =>
   Promise.race([promise, sleep(60_000, undefined, { ref: false }).then(() => Promise.reject(new Error('nothing came in a minute')))]);
+
+/** The functions of a class and of its instances, getters left out, by name. */
+export function methodsOf(type) {
+  const of = (object, prefix) =>
+    Object.entries(Object.getOwnPropertyDescriptors(object)).flatMap(([name, { value }]) => (typeof value === 'function' && name !== 'constructor' ? [`${prefix}.${name}`] : []));
+  return [...of(type, type.name), ...of(type.prototype, `${type.name}.prototype`)];
+}
