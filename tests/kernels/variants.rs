@@ -292,7 +292,7 @@ fn a_trace_has_a_time_for_every_dispatch() {
                 arm(fault, &[Point::Buffer], n..n + 1);
                 let traced = block_on(executor.trace(GraphId(0), &step()));
                 let reached = passed() > n;
-                let code = traced.as_ref().err().map(kitfox::Error::code);
+                let code = traced.as_ref().err().map(Error::code);
                 assert!(
                     matches!((reached, code), (false, None) | (true, Some("out-of-memory" | "gpu"))),
                     "{fault:?} {n}: {traced:?}"
