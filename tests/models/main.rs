@@ -13,6 +13,7 @@ mod golden;
 mod import;
 mod in_flight;
 mod json_escape;
+mod lambda;
 mod layer;
 mod lessons;
 mod measured;
