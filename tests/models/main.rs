@@ -18,6 +18,7 @@ mod layer;
 mod lessons;
 mod measured;
 mod model;
+mod mutated;
 mod plan;
 mod prune;
 mod pruned_mass;
