@@ -28,7 +28,7 @@ pub struct Arguments {
     tokens: usize,
     #[command(flatten)]
     sampling: Sampling,
-    /// Ends the text before this string; may be given several times
+    /// Ends the text before this string; may be given several times: the one that is complete first ends it
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
     /// Tokens whose keys have room, in whole pages of 64; a text whose keys are forgotten may grow longer. Default: what the model states, else 4096

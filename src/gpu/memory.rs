@@ -102,6 +102,20 @@ impl<'a> Memory<'a> {
         buffer
     }
 
+    /// Creates a set of timestamps, told of like a buffer.
+    pub(super) fn timestamps(&mut self, name: &str, count: u32) -> wgpu::QuerySet {
+        let scopes = Scopes::open(&self.gpu.device);
+        let fault = self.gpu.pass(Point::Buffer);
+        // No device takes one more than there may be.
+        let count = if fault.is_some() { wgpu::QUERY_SET_MAX_QUERIES + 1 } else { count };
+        let descriptor = wgpu::QuerySetDescriptor { label: Some(name), ty: wgpu::QueryType::Timestamp, count };
+        let queries = self.gpu.device.create_query_set(&descriptor);
+        let (bytes, refusal) = (u64::from(count) * 8, (fault == Some(Fault::OutOfMemory)).then(no_room));
+        self.pending.push((name.to_owned(), bytes, scopes.close(refusal)));
+        self.bytes += bytes;
+        queries
+    }
+
     /// Bytes and number of the buffers, when all could be had.
     ///
     /// # Errors

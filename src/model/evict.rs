@@ -50,6 +50,27 @@ struct Pin {
     first: Vec<usize>,
 }
 
+/// Columns of each head, `[L, kv heads]`, that a sequence was done with at some position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LetGo {
+    /// Dead or taken away.
+    kept: Vec<usize>,
+    /// Taken away by sliding.
+    taken: Vec<u32>,
+}
+
+impl LetGo {
+    /// Whether sliding took away what it did not in another.
+    pub fn has_taken_more(&self, other: &Self) -> bool {
+        self.taken.iter().zip(&other.taken).any(|(taken, other)| taken > other)
+    }
+
+    /// Whether there is nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.kept.iter().all(|kept| *kept == 0)
+    }
+}
+
 /// The page was handed back.
 const GONE: u32 = u32::MAX;
 
@@ -257,6 +278,21 @@ impl Ledger {
             self.hand_back_head(ix, self.kept[ix] + 1);
             self.taken[ix] = self.kept[ix] as u32;
             self.told = false;
+        }
+    }
+
+    /// What the sequence is done with, where pages slide.
+    pub fn let_go(&self) -> Option<LetGo> {
+        self.slide.then(|| LetGo { kept: self.kept.clone(), taken: self.taken.clone() })
+    }
+
+    /// Is done with the same once more, in a sequence that is read anew.
+    pub fn let_go_again(&mut self, then: &LetGo) {
+        for (ix, (kept, taken)) in then.kept.iter().zip(&then.taken).enumerate() {
+            self.hand_back_head(ix, (*kept).min(self.columns()));
+            if *taken > self.taken[ix] {
+                (self.taken[ix], self.told) = (*taken, false);
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! all the same, and the sequence may grow beyond it as long as live pages fit.
 
 use super::Config;
-use super::evict::{Eviction, Ledger, Short};
+use super::evict::{Eviction, Ledger, LetGo, Short};
 use crate::graph::Step;
 use crate::kernel::attention::{MAX_SPLITS, PAGE, Prune, SHIFT_SLOTS};
 
@@ -223,6 +223,28 @@ impl Pages {
     /// Tokens that [`Pages::rewind`] can take back.
     pub fn rewindable(&self) -> usize {
         self.n_single
+    }
+
+    /// The fewest tokens that [`Pages::rewind`] can leave.
+    pub fn least(&self) -> usize {
+        self.n_tokens - self.n_single
+    }
+
+    /// From now on [`Pages::rewind`] leaves no fewer than so many.
+    pub fn leave_at_least(&mut self, n_tokens: usize) {
+        self.n_single = self.n_single.min(self.n_tokens.saturating_sub(n_tokens));
+    }
+
+    /// What the sequence is done with, where its oldest pages slide away.
+    pub fn let_go(&self) -> Option<LetGo> {
+        self.ledger.as_ref().and_then(Ledger::let_go)
+    }
+
+    /// Is done with the same once more, in a sequence that is read anew.
+    pub fn let_go_again(&mut self, then: &LetGo) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.let_go_again(then);
+        }
     }
 
     /// Goes back by the last `n` tokens, which came one at a time: the sequence is as it was before them. Keys, values and λ of

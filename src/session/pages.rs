@@ -141,6 +141,8 @@ impl Model {
 
     /// Gives the next `n` tokens their pages.
     pub(super) fn reserve(&mut self, n: usize) -> Result<()> {
+        self.let_go_again(self.pages.n_tokens());
+        let columns = self.pages.n_columns();
         let writes = self.pages.reserve(n).map_err(|short| Error::PagesFull {
             tokens: self.pages.n_tokens() + n,
             needed: short.needed,
@@ -151,7 +153,25 @@ impl Model {
         for (at, words) in writes {
             self.device.write(self.network.page_table(), at, &words);
         }
+        if self.pages.n_columns() > columns {
+            self.note_let_go();
+        }
         Ok(())
+    }
+
+    /// Writes down which pages the sequence is done with, for the time when it is read anew: which slide away next depends on that, and on
+    /// what was computed and taken back.
+    fn note_let_go(&mut self) {
+        if let (Some(now), true) = (self.pages.let_go(), self.origin.is_some()) {
+            self.log.note_let_go(self.pages.n_tokens(), now);
+        }
+    }
+
+    /// Is done with what the sequence that is read anew was done with at `n_tokens`.
+    pub(super) fn let_go_again(&mut self, n_tokens: usize) {
+        while let Some(then) = self.log.next_let_go(n_tokens) {
+            self.pages.let_go_again(then);
+        }
     }
 
     /// Counts `n` tokens as held, and once a page of tokens asks which pages are live.
@@ -216,7 +236,14 @@ impl Model {
         }
         self.marks.retain(|mark| mark.position <= n_tokens);
         self.history.truncate(n_tokens);
+        // What slid away before tokens that are taken back is gone all the same.
+        if n_tokens > 0 {
+            self.let_go_again(usize::MAX);
+        }
         self.log.shorten(n_tokens);
+        if n_tokens > 0 {
+            self.note_let_go();
+        }
     }
 
     /// Keeps what is needed to come back to this position, which it gives: until [`Model::release`], a reset, or a way back beyond

@@ -5,8 +5,10 @@
 //! the replays in which they came (a chunk of a prompt rounds otherwise than its tokens one by one), a sequence that came as bytes from
 //! those bytes. Drawing has no state but the position. What the device had drawn last is drawn once more, and compared.
 //!
-//! Reading anew where pages die finds the same pages dead, as that depends on the tokens alone. With `--overflow slide` *and* pruning other pages may
-//! be the next to slide, as after [`Model::restore`].
+//! Reading anew where pages die finds the same pages dead, as that depends on the tokens alone. Which pages slide away with `--overflow slide`
+//! depends on more: on what was computed ahead and taken back, and how far the way back was open. So it is written down, position by position
+//! (eight bytes a key head for each page of tokens), and what slid is let go of where it was; what comes out otherwise all the same is
+//! [`Error::DeviceLost`] until the caller begins a sequence.
 //!
 //! On the CPU nothing is lost, and nothing is kept for it. A source of bytes stays in memory, as it was the caller's to choose.
 //!
@@ -20,6 +22,7 @@ use super::pages::{Mark, Sightings};
 use crate::error::{Error, Result};
 use crate::graph::Step;
 use crate::model::Pages;
+use crate::model::evict::LetGo;
 use std::rc::Rc;
 
 /// Times that a call, or a load, tries to come back.
@@ -65,12 +68,38 @@ pub(super) struct Log {
     base: Option<(Rc<[u8]>, usize)>,
     /// By which graph, tokens of a replay, and how many such replays.
     replays: Vec<(By, usize, usize)>,
+    /// What the sequence was done with at some tokens, where pages slide; in a sequence that is read anew the first `n_again` are done with
+    /// by now.
+    let_go: Vec<(usize, LetGo)>,
+    n_again: usize,
 }
 
 impl Log {
     /// A sequence of `n_tokens` that came as bytes.
     pub fn of_bytes(bytes: Rc<[u8]>, n_tokens: usize) -> Self {
-        Self { base: Some((bytes, n_tokens)), replays: Vec::new() }
+        Self { base: Some((bytes, n_tokens)), ..Self::default() }
+    }
+
+    /// What a sequence of `n_tokens` is done with now.
+    pub fn note_let_go(&mut self, n_tokens: usize, now: LetGo) {
+        let last = self.n_again.checked_sub(1).map(|ix| &self.let_go[ix].1);
+        if last.map_or(now.is_nothing(), |last| *last == now) {
+            return;
+        }
+        self.let_go.insert(self.n_again, (n_tokens, now));
+        self.n_again += 1;
+    }
+
+    /// What a sequence that is read anew was done with next, at `n_tokens` or before.
+    pub fn next_let_go(&mut self, n_tokens: usize) -> Option<&LetGo> {
+        let (_, then) = self.let_go.get(self.n_again).filter(|(at, _)| *at <= n_tokens)?;
+        self.n_again += 1;
+        Some(then)
+    }
+
+    /// The same sequence with nothing of it read yet.
+    fn anew(&self) -> Self {
+        Self { base: self.base.clone(), replays: Vec::new(), let_go: self.let_go.clone(), n_again: 0 }
     }
 
     /// One more replay.
@@ -83,6 +112,13 @@ impl Log {
 
     /// The sequence has `n_tokens` again, as it had between two replays.
     pub fn shorten(&mut self, n_tokens: usize) {
+        self.let_go.retain(|(at, _)| *at <= n_tokens && n_tokens > 0);
+        self.n_again = self.let_go.len();
+        self.drop_replays(n_tokens);
+    }
+
+    /// The same, but what it is done with is to be done with again.
+    fn drop_replays(&mut self, n_tokens: usize) {
         let mut surplus = self.n_tokens().saturating_sub(n_tokens);
         while let (Some((_, n, times)), true) = (self.replays.last_mut(), surplus > 0) {
             surplus = surplus.saturating_sub(*n);
@@ -150,7 +186,11 @@ impl Recover for Model {
             draws,
             sequence: self.sequence,
         };
-        let again = self.read_again(&held, n_tokens).await;
+        let again = self.read_again(&held, n_tokens).await.map_err(|error| match error {
+            // It had room for these tokens.
+            Error::PagesFull { .. } => gone(&why, error),
+            error => error,
+        });
         self.sequence = held.sequence;
         if let Err(error) = again {
             // The next call finds it lost, and tries again.
@@ -194,17 +234,18 @@ impl Model {
     async fn read_again(&mut self, held: &Held, n_tokens: usize) -> Result<()> {
         let Held { history, marks, .. } = held;
         let mut log = held.log.clone();
-        log.shorten(n_tokens);
+        log.drop_replays(n_tokens);
         self.pages.reset();
         self.history.clear();
-        self.log = Log::default();
         if let Some((bytes, _)) = &log.base {
             self.try_restore(bytes).await?;
-            self.log = Log::of_bytes(Rc::clone(bytes), self.pages.n_tokens());
         }
+        self.log = log.anew();
         let logits = held.draws.is_some();
         for (ix, (by, n)) in log.replays().enumerate() {
             let position = self.pages.n_tokens();
+            // Before the marks: nothing slides while there is one.
+            self.let_go_again(position);
             if marks.iter().any(|mark| mark.position == position) {
                 self.try_mark().await?;
             }
@@ -220,8 +261,15 @@ impl Model {
                 self.device.flush().await?;
             }
         }
+        self.let_go_again(n_tokens);
         if marks.iter().any(|mark| mark.position == n_tokens) {
             self.try_mark().await?;
+        }
+        self.pages.leave_at_least(held.pages.least());
+        if let (Some(now), Some(then)) = (self.pages.let_go(), held.pages.let_go())
+            && now.has_taken_more(&then)
+        {
+            return Err(Error::DeviceLost("read anew, the sequence would let go of other keys than it did".to_owned()));
         }
         if let Some(draws) = &held.draws {
             self.draw_again(draws, history).await?;
@@ -272,6 +320,34 @@ mod tests {
         assert_eq!(log.replays().collect::<Vec<_>>(), [(By::Prefill, 64)]);
         log.shorten(0);
         assert_eq!(log.replays().count(), 0);
+    }
+
+    #[test]
+    fn what_slid_away_is_done_with_once_more_where_it_was_and_stays_gone_on_the_way_back() {
+        let config = serde_json::json!({ "model_type": "forgetting_transformer", "vocab_size": 9, "hidden_size": 32,
+            "num_hidden_layers": 1, "num_heads": 2 });
+        let config = crate::model::Config::from_json(config.as_object().unwrap()).unwrap();
+        let eviction = crate::model::evict::Eviction { prune: true, overflow: crate::model::evict::Overflow::Slide };
+        let mut pages = Pages::evicting(&config, 40, 3, eviction);
+        let mut log = Log::default();
+        let mut read = |n: usize| {
+            pages.reserve(n).unwrap();
+            log.note_let_go(pages.n_tokens(), pages.let_go().unwrap());
+            pages.advance(n);
+            log.add(By::Prefill, n);
+        };
+        (0..6).for_each(|_| read(64));
+        assert_eq!(log.let_go.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [192, 256, 320]);
+        let mut anew = log.anew();
+        assert!(anew.next_let_go(191).is_none());
+        assert_eq!(anew.next_let_go(192), Some(&log.let_go[0].1));
+        assert!(anew.next_let_go(192).is_none() && anew.next_let_go(300).is_some());
+        log.shorten(300);
+        assert_eq!(log.let_go.len(), 2);
+        log.note_let_go(300, pages.let_go().unwrap());
+        assert_eq!(log.let_go.last(), Some(&(300, pages.let_go().unwrap())));
+        log.shorten(0);
+        assert!(log.let_go.is_empty() && log.anew().next_let_go(usize::MAX).is_none());
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl Model {
 
     /// Takes a saved sequence in the place of the model's own, and gives the ids that are to be read next. On the device that saved it
     /// everything after is the same, bit for bit, as if it had never been saved. (Where the oldest keys slide away *and* pages are pruned,
-    /// other pages may be the next to slide.)
+    /// other pages may be the next to slide: by which are known to be dead, and bytes say that of their last token, while who went on knew it of
+    /// some tokens ago. What comes after that is the same whenever these bytes are restored.)
     ///
     /// # Errors
     /// [`Error::Format`] for bytes that are damaged, of another version, or of a model or cache other than this; [`Error::ContextFull`] and

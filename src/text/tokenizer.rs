@@ -10,7 +10,9 @@ use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use tokenizers::{DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder};
+use tokenizers::{
+    DecoderWrapper, ModelWrapper, Normalizer as _, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder,
+};
 
 type Builder = TokenizerBuilder<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
@@ -33,11 +35,13 @@ impl Tokenizer {
     pub fn from_json(name: &str, text: &str) -> Result<Self> {
         let failed = |reason: tokenizers::Error| Error::tokenizer(format_args!("{name}: {reason}"));
         let File { model, added, mut steps } = File::read(name, text)?;
-        tokenizer_file::check_steps(name, &steps)?;
+        let way_in = tokenizer_file::check_steps(name, &steps)?;
         let model = model.ok_or_else(|| Error::tokenizer(format_args!("{name}: model is missing")))?;
         let n_ids = model.n_ids();
+        let (model, model_ns) = model.build(name)?;
+        way_in.check(name, model_ns)?;
         let mut inner: tokenizers::Tokenizer = Builder::new()
-            .with_model(model.build(name)?)
+            .with_model(model)
             .with_normalizer(step(name, "normalizer", &mut steps)?)
             .with_pre_tokenizer(step(name, "pre_tokenizer", &mut steps)?)
             .with_decoder(step(name, "decoder", &mut steps)?)
@@ -45,7 +49,12 @@ impl Tokenizer {
             .map_err(failed)?
             .into();
         inner.add_tokens(added.iter().map(|added| added.token.clone())).map_err(failed)?;
-        tokenizer_file::check_added(name, &added, |token| inner.token_to_id(token))?;
+        let normalized = |token: &str| {
+            let mut text = tokenizers::NormalizedString::from(token);
+            inner.get_normalizer()?.normalize(&mut text).ok()?;
+            Some(text.get().to_owned())
+        };
+        tokenizer_file::check_added(name, &added, |token| inner.token_to_id(token), normalized)?;
         let added = inner.get_added_tokens_decoder();
         let n_ids = added.keys().fold(n_ids, |n_ids, id| n_ids.max((*id as usize).saturating_add(1)));
         let special = added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect();

@@ -16,8 +16,17 @@ const MAX_PATTERN_BYTES: usize = 8192;
 /// Ranges of characters in all expressions, repetitions written out: `\w` has some hundred, an expression of LLaMA 3's kin some thousand. A program
 /// takes some hundred bytes for each.
 const MAX_RANGES: usize = 1 << 16;
+/// Bytes of a text that a pattern looks for: of one of 4,096 the engine takes 30 µs for each byte of a text, of this one 0.1.
+const MAX_LITERAL: usize = 1024;
 /// How many times as long as it was a text may become by the steps of one way: LLaMA 2's by 6, GPT-2's by 4.
 const MAX_GROWTH: usize = 64;
+/// The time that steps and model may take for a byte of any text, in ns of a core of 2.5 GHz: T5's and BERT's may take 5,000 of a text
+/// made for that. Estimated: what a step takes for a character where it takes most: of a pre-tokenizer with a part of its own for each, of an
+/// expression 100 more.
+const MAX_NS: usize = 6000;
+const STEP_NS: usize = 100;
+const PARTING_NS: usize = 300;
+const EXPRESSION_NS: usize = 100;
 
 /// Refuses steps of the way in and out at which the crate would not fail but panic, or take memory and time without an end: the normalizer
 /// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, FixedLength of nothing, a Strip decoder that takes
@@ -25,17 +34,43 @@ const MAX_GROWTH: usize = 64;
 ///
 /// # Errors
 /// [`Error::Format`] naming the file, the step and the number.
-pub fn check_steps(file: &str, steps: &Map<String, Value>) -> Result<()> {
+pub fn check_steps(file: &str, steps: &Map<String, Value>) -> Result<WayIn> {
     let mut costs = Costs { file, ..Costs::default() };
-    // In is one way, out another.
-    for places in [&["normalizer", "pre_tokenizer"][..], &["decoder"]] {
-        costs.growth = Growth::default();
+    // Out is one way, in another.
+    for places in [&["decoder"][..], &["normalizer", "pre_tokenizer"]] {
+        (costs.growth, costs.ns) = (Growth::default(), 0);
         for place in places {
             steps.get(*place).map_or(Ok(()), |step| costs.add(place, step))?;
+            check_time(file, place, costs.ns)?;
         }
     }
+    let way_in = WayIn { ns: costs.ns, characters: costs.growth.characters };
     // Last: it runs expressions, of which it is known by now that they end.
-    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))
+    steps.iter().try_for_each(|(place, step)| check_step(file, place, step))?;
+    Ok(way_in)
+}
+
+/// What the steps before the model take for a byte of a text: ns, and characters that they make of it.
+pub struct WayIn {
+    ns: usize,
+    characters: usize,
+}
+
+impl WayIn {
+    /// Refuses a model that takes so many ns for a character behind these steps, if that is too long.
+    ///
+    /// # Errors
+    /// [`Error::Format`] naming the file and the time.
+    pub fn check(&self, file: &str, model_ns: usize) -> Result<()> {
+        check_time(file, "model, and the steps before it", self.ns.saturating_add(self.characters.saturating_mul(model_ns)))
+    }
+}
+
+fn check_time(file: &str, place: &str, ns: usize) -> Result<()> {
+    if ns <= MAX_NS {
+        return Ok(());
+    }
+    Err(Error::format(file, place, format_args!("at most {MAX_NS} ns for a byte of a text, as estimated"), ns))
 }
 
 /// What the steps seen so far cost.
@@ -47,11 +82,14 @@ struct Costs<'a> {
     pattern_bytes: usize,
     n_ranges: usize,
     growth: Growth,
+    ns: usize,
 }
 
 /// How much longer a text may be.
 struct Growth {
     times: usize,
+    /// Characters for a byte of what it was.
+    characters: usize,
     /// The characters that texts were replaced by: no other place has grown.
     by: String,
     /// Whether those may be others by now.
@@ -60,19 +98,22 @@ struct Growth {
 
 impl Default for Growth {
     fn default() -> Self {
-        Self { times: 1, by: String::new(), mixed: false }
+        Self { times: 1, characters: 1, by: String::new(), mixed: false }
     }
 }
 
 impl Growth {
     /// A text is replaced by `content`, at least `shortest` bytes of it; a literal one, if it is told.
     fn replaced(&mut self, literal: Option<&str>, shortest: usize, content: &str) {
-        // Nothing is found at each character, which stays.
-        let times = if shortest == 0 { content.len() + 1 } else { content.len().div_ceil(shortest).max(1) };
+        // Nothing is found at each character, which stays. Of an expression it is the bytes that are known, four a character at most.
+        let ratio = |new: usize, old: usize| if old == 0 { new + 1 } else { new.div_ceil(old).max(1) };
+        let found = literal.map_or(shortest.div_ceil(4), |literal| literal.chars().count());
+        let (times, characters) = (ratio(content.len(), shortest), ratio(content.chars().count(), found));
         let is_new = |c: char| !self.by.contains(c);
         let only_new = literal.is_some_and(|literal| !self.mixed && literal.chars().all(is_new));
         // What has grown does not grow again, or all of it does.
-        self.times = if only_new { self.times.saturating_add(times - 1) } else { self.times.saturating_mul(times) };
+        let grown = |so_far: usize, by: usize| if only_new { so_far.saturating_add(by - 1) } else { so_far.saturating_mul(by) };
+        (self.times, self.characters) = (grown(self.times, times), grown(self.characters, characters));
         self.by.push_str(content);
     }
 }
@@ -98,17 +139,25 @@ impl Costs<'_> {
         if let Some(prepended) = text("prepend") {
             // To each part between added tokens, which may be one character.
             self.growth.times = self.growth.times.saturating_add(prepended.len());
+            self.growth.characters = self.growth.characters.saturating_add(prepended.chars().count());
             self.growth.by.push_str(prepended);
         }
-        let mut times = 1;
+        let (mut times, mut characters) = (1, self.growth.characters);
         if let Some(replacement) = text("replacement") {
             times *= if place == "pre_tokenizer" { 2 * replacement.len().max(1) } else { 1 };
+            characters = characters.saturating_mul(2 * replacement.chars().count().max(1));
         } else if text("type") == Some("ByteLevel") || step.get("add_prefix_space").is_some() {
-            times *= if step.get("add_prefix_space") == Some(&Value::Bool(true)) { 4 } else { 2 };
+            let parts = if step.get("add_prefix_space") == Some(&Value::Bool(true)) { 2 } else { 1 };
+            times *= 2 * parts;
+            // Each byte is a character.
+            characters = self.growth.times.saturating_mul(parts);
         }
         if step.get("handle_chinese_chars").is_some() {
             times *= 3;
+            // A space before and behind a character: those of the text itself have three bytes.
+            characters = characters.saturating_mul(if self.growth.times == 1 { 1 } else { 3 });
         }
+        self.growth.characters = characters;
         let keeps = ["pattern", "prepend", "normalizers", "decoders"].iter().any(|key| entries.contains_key(*key));
         self.growth.mixed |= !keeps && !self.growth.by.is_empty();
         // Nothing is found between any two characters.
@@ -117,7 +166,14 @@ impl Costs<'_> {
         let times = self.growth.times;
         let expected = format_args!("steps that make a text at most {MAX_GROWTH} times as long");
         self.refuse(times > MAX_GROWTH, place, expected, times)?;
-        entries.values().try_for_each(|within| self.add(place, within))
+        if !["normalizers", "pretokenizers", "decoders"].iter().any(|key| entries.contains_key(*key)) {
+            // BERT's normalizer is four.
+            let many = place == "pre_tokenizer" || entries.contains_key("handle_chinese_chars");
+            let step_ns = if many { PARTING_NS } else { STEP_NS };
+            let expression = if step["pattern"].get("Regex").is_some() { EXPRESSION_NS } else { 0 };
+            self.ns = self.ns.saturating_add(self.growth.characters.saturating_mul(step_ns + expression));
+        }
+        entries.iter().filter(|(key, _)| *key != "pattern").try_for_each(|(_, within)| self.add(place, within))
     }
 
     /// The least number of bytes that a pattern takes.
@@ -131,6 +187,8 @@ impl Costs<'_> {
         let expected = format_args!("at most {MAX_PATTERN_BYTES} bytes of patterns");
         self.refuse(self.pattern_bytes > MAX_PATTERN_BYTES, &place, expected, self.pattern_bytes)?;
         if literal.is_some() {
+            let expected = format_args!("a text of at most {MAX_LITERAL} bytes");
+            self.refuse(text.len() > MAX_LITERAL, &place, expected, text.len())?;
             return Ok(text.len());
         }
         let shape = pattern_cost::shape(text).map_err(|expected| Error::format(self.file, &place, expected, text))?;
@@ -181,12 +239,25 @@ fn may_be_nothing(pattern: &Value) -> bool {
         || TEXTS.iter().any(|text| expression.find_iter(text).any(|(start, end)| start == end))
 }
 
-/// Refuses added tokens whose id is not the one that the tokenizer gave them.
+/// Refuses added tokens whose id is not the one that the tokenizer gave them, and those that take the white space beside them and are nothing
+/// else: of a text of spaces each would take, and keep, all of them. `normalized`: how a token is looked for.
 ///
 /// # Errors
 /// [`Error::Format`] naming the file and the token.
-pub fn check_added(file: &str, added: &[Added], id_of: impl Fn(&str) -> Option<u32>) -> Result<()> {
+pub fn check_added(
+    file: &str,
+    added: &[Added],
+    id_of: impl Fn(&str) -> Option<u32>,
+    normalized: impl Fn(&str) -> Option<String>,
+) -> Result<()> {
     for Added { id, token } in added {
+        let is_space = |text: &str| text.chars().all(char::is_whitespace);
+        let strips = token.lstrip || token.rstrip;
+        let looked_for = if token.normalized { normalized(&token.content) } else { None };
+        if strips && (is_space(&token.content) || looked_for.as_deref().is_some_and(is_space)) {
+            let expected = "a token that is more than white space, or neither lstrip nor rstrip";
+            return Err(Error::format(file, format_args!("added token {id}"), expected, format_args!("{:?}", token.content)));
+        }
         if let Some(given) = id_of(&token.content).filter(|given| given != id) {
             let expected = format!("the id {given}: its own in model.vocab, else the next one");
             return Err(Error::format(file, format_args!("added token {:?}", token.content), expected, id));

@@ -20,10 +20,23 @@ use tokenizers::models::wordpiece::WordPiece;
 pub const MAX_NODES: usize = 1 << 21;
 /// What a node takes: a table of four slots, each a byte and the next node.
 pub const NODE_BYTES: usize = 352;
-/// Characters of a word that WordPiece looks for in its vocabulary: BERT's does for 100, and calls longer ones unknown.
-const MAX_WORD: usize = 1000;
-/// Bytes of one of Unigram's tokens: at each place of a text all tokens that may begin there are looked at. SentencePiece makes them of 16 characters.
-const MAX_PIECE: usize = 1024;
+/// Characters of a word that WordPiece looks for in its vocabulary, as BERT's; longer ones are unknown. From each character on, each end is
+/// tried: 33 ns a character of the text for each of these.
+const MAX_WORD: usize = 100;
+const WORD_NS: usize = 33;
+/// Bytes of one of Unigram's tokens, and tokens that begin one another: at each character of a text all tokens that may begin there are looked
+/// at and copied. SentencePiece makes them of 16 characters, so that no more than 16 do.
+const MAX_PIECE: usize = 128;
+const MAX_NESTED: usize = 32;
+/// A step in Unigram's tree, and a token found there: so much and a fifth of its length.
+const NODE_NS: usize = 14;
+const FOUND_NS: usize = 24;
+/// What any model takes for a character.
+const CHARACTER_NS: usize = 330;
+/// Bytes of what is put before or behind the parts of words, for each of them anew: `##`, `</w>`.
+const MAX_AFFIX: usize = 16;
+/// Bytes of the token that stands for what is unknown: copied for each character that is.
+const MAX_UNKNOWN: usize = 32;
 /// Bytes that the values of one merge may take.
 const MERGE_BYTES: usize = 1 << 20;
 
@@ -58,11 +71,12 @@ impl ModelParts {
         self.n_ids
     }
 
-    /// The crate's model; `file` is for errors.
+    /// The crate's model, and the time that it takes for a character of any text, in ns; `file` is for errors.
     ///
     /// # Errors
-    /// [`Error::Format`] naming the merge that does not fit the vocabulary, [`Error::Tokenizer`] for what no model is made of.
-    pub fn build(mut self, file: &str) -> Result<ModelWrapper> {
+    /// [`Error::Format`] naming the merge that does not fit the vocabulary and what would cost time or memory without an end,
+    /// [`Error::Tokenizer`] for what no model is made of.
+    pub fn build(mut self, file: &str) -> Result<(ModelWrapper, usize)> {
         let kind: Option<String> = self.option(file, "type")?;
         let failed = |reason: &dyn fmt::Display| Error::tokenizer(format_args!("{file}: model: {reason}"));
         let has = |key: &str| self.options.contains_key(key);
@@ -74,30 +88,33 @@ impl ModelParts {
             _ => "WordLevel",
         });
         match (kind, self.vocab.take(), self.merges.take()) {
-            ("BPE", Some(Vocabulary::Ids(vocab)), Some(merges)) => self.bpe(file, vocab, merges),
+            ("BPE", Some(Vocabulary::Ids(vocab)), Some(merges)) => Ok((self.bpe(file, vocab, merges)?, CHARACTER_NS)),
             ("BPE", ..) => Err(failed(&"BPE takes an object vocab and an array merges")),
             ("WordPiece", Some(Vocabulary::Ids(vocab)), _) => {
-                let (unknown, prefix, most): (_, _, usize) = (
-                    self.needed(file, "unk_token")?,
-                    self.needed(file, "continuing_subword_prefix")?,
-                    self.needed(file, "max_input_chars_per_word")?,
-                );
+                let unknown = self.short(file, "unk_token", MAX_UNKNOWN)?;
+                let prefix = self.short(file, "continuing_subword_prefix", MAX_AFFIX)?;
+                let most: usize = self.needed(file, "max_input_chars_per_word")?;
                 if most > MAX_WORD {
                     let expected = format!("at most {MAX_WORD}: the time of a word grows by its square, and more");
                     return Err(Error::format(file, "model.max_input_chars_per_word", expected, most));
                 }
+                let unknown = unknown.ok_or_else(|| missing(file, "unk_token"))?;
+                let prefix = prefix.ok_or_else(|| missing(file, "continuing_subword_prefix"))?;
                 let builder = WordPiece::builder().vocab(vocab).unk_token(unknown).continuing_subword_prefix(prefix);
-                Ok(builder.max_input_chars_per_word(most).build().map_err(|reason| failed(&reason))?.into())
+                let built = builder.max_input_chars_per_word(most).build().map_err(|reason| failed(&reason))?;
+                Ok((built.into(), CHARACTER_NS + WORD_NS * most))
             }
             ("WordLevel", Some(Vocabulary::Ids(vocab)), _) => {
-                let unknown = self.needed(file, "unk_token")?;
-                Ok(WordLevel::builder().vocab(vocab).unk_token(unknown).build().map_err(|reason| failed(&reason))?.into())
+                let unknown = self.short(file, "unk_token", MAX_UNKNOWN)?.ok_or_else(|| missing(file, "unk_token"))?;
+                let built = WordLevel::builder().vocab(vocab).unk_token(unknown).build().map_err(|reason| failed(&reason))?;
+                Ok((built.into(), CHARACTER_NS))
             }
             ("WordPiece" | "WordLevel", ..) => Err(failed(&format_args!("{kind} takes an object vocab"))),
             ("Unigram", Some(Vocabulary::Scores(vocab)), _) => {
-                check_tree(file, &vocab)?;
+                let ns = check_tree(file, &vocab)?;
                 let (unknown, fallback) = (self.option(file, "unk_id")?, self.option(file, "byte_fallback")?);
-                Ok(Unigram::from(vocab, unknown, fallback.unwrap_or_default()).map_err(|reason| failed(&reason))?.into())
+                let built = Unigram::from(vocab, unknown, fallback.unwrap_or_default()).map_err(|reason| failed(&reason))?;
+                Ok((built.into(), CHARACTER_NS + ns))
             }
             ("Unigram", ..) => Err(failed(&"Unigram takes an array vocab of tokens and numbers")),
             _ => Err(failed(&format_args!("expected the type BPE, Unigram, WordPiece or WordLevel, got {kind:?}"))),
@@ -105,7 +122,14 @@ impl ModelParts {
     }
 
     fn bpe(&mut self, file: &str, vocab: Vocab, merges: Pairs) -> Result<ModelWrapper> {
-        let prefix: Option<String> = self.option(file, "continuing_subword_prefix")?;
+        let prefix = self.short(file, "continuing_subword_prefix", MAX_AFFIX)?;
+        let suffix = self.short(file, "end_of_word_suffix", MAX_AFFIX)?;
+        let fallback = self.option::<bool>(file, "byte_fallback")?.unwrap_or_default();
+        if fallback && [&prefix, &suffix].into_iter().flatten().any(|affix| !affix.is_empty()) {
+            let expected =
+                "false, or words without prefixes and suffixes: those of each character would be spelled by bytes, too";
+            return Err(Error::format(file, "model.byte_fallback", expected, true));
+        }
         check_merges(file, &vocab, &merges, prefix.as_deref().unwrap_or_default())?;
         // The crate keeps the words of each tokenizer by thread, 10,000 of them, and never drops those of one that is gone. Without them a
         // book is encoded in half as much time again, which is nothing beside what a model takes for it.
@@ -117,14 +141,14 @@ impl ModelParts {
             let expected = "null or 0: it makes merges random, for training; a text has one spelling here";
             return Err(Error::format(file, "model.dropout", expected, dropout));
         }
-        if let Some(unknown) = self.option(file, "unk_token")? {
+        if let Some(unknown) = self.short(file, "unk_token", MAX_UNKNOWN)? {
             builder = builder.unk_token(unknown);
         }
-        if let Some(suffix) = self.option(file, "end_of_word_suffix")? {
+        if let Some(suffix) = suffix {
             builder = builder.end_of_word_suffix(suffix);
         }
         let mut flag = |key: &str| Ok::<_, Error>(self.option(file, key)?.unwrap_or_default());
-        let builder = builder.fuse_unk(flag("fuse_unk")?).byte_fallback(flag("byte_fallback")?);
+        let builder = builder.fuse_unk(flag("fuse_unk")?).byte_fallback(fallback);
         let built = builder.ignore_merges(flag("ignore_merges")?).build();
         Ok(built.map_err(|reason| Error::tokenizer(format_args!("{file}: model: {reason}")))?.into())
     }
@@ -136,8 +160,21 @@ impl ModelParts {
     }
 
     fn needed<T: DeserializeOwned>(&mut self, file: &str, key: &str) -> Result<T> {
-        self.option(file, key)?.ok_or_else(|| Error::tokenizer(format_args!("{file}: model.{key} is missing")))
+        self.option(file, key)?.ok_or_else(|| missing(file, key))
     }
+
+    /// A text that the model copies for words or characters: of at most so many bytes.
+    fn short(&mut self, file: &str, key: &str, most: usize) -> Result<Option<String>> {
+        let text: Option<String> = self.option(file, key)?;
+        match text.as_ref().map(String::len).filter(|n| *n > most) {
+            Some(n) => Err(Error::format(file, format_args!("model.{key}"), format_args!("at most {most} bytes"), n)),
+            None => Ok(text),
+        }
+    }
+}
+
+fn missing(file: &str, key: &str) -> Error {
+    Error::tokenizer(format_args!("{file}: model.{key} is missing"))
 }
 
 /// Refuses merges that are not of two tokens that make a third.
@@ -156,8 +193,9 @@ fn check_merges(file: &str, vocab: &Vocab, merges: &Pairs, prefix: &str) -> Resu
     merges.wrong.as_ref().map_or(Ok(()), |(ix, got)| wrong(*ix, got))
 }
 
-/// Refuses a token that is listed twice or longer than [`MAX_PIECE`], and tokens whose tree would have more than [`MAX_NODES`].
-fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<()> {
+/// Refuses a token that is listed twice or longer than [`MAX_PIECE`], more than [`MAX_NESTED`] that begin one another, and tokens whose tree
+/// would have more than [`MAX_NODES`]. Gives the most ns that a look for the tokens that may begin somewhere takes.
+fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<usize> {
     if let Some(long) = vocab.iter().map(|(token, _)| token.len()).find(|n| *n > MAX_PIECE) {
         return Err(Error::format(file, "model.vocab", format_args!("tokens of at most {MAX_PIECE} bytes of Unigram"), long));
     }
@@ -173,7 +211,21 @@ fn check_tree(file: &str, vocab: &[(String, f64)]) -> Result<()> {
         let expected = format!("tokens that make a tree of at most {MAX_NODES} bytes, a beginning that is shared being one");
         return Err(Error::format(file, "model.vocab", expected, nodes));
     }
-    Ok(())
+    // In their order, those that a token begins with are above it.
+    let (mut nested, mut most_ns): (Vec<&str>, usize) = (Vec::new(), 0);
+    for token in tokens {
+        while nested.last().is_some_and(|first| !token.starts_with(first)) {
+            nested.pop();
+        }
+        nested.push(token);
+        if nested.len() > MAX_NESTED {
+            let expected = format!("at most {MAX_NESTED} tokens of Unigram that begin one another");
+            return Err(Error::format(file, "model.vocab", expected, format_args!("{} at {token:?}", nested.len())));
+        }
+        let found = nested.iter().map(|found| FOUND_NS + found.len() / 5).sum::<usize>();
+        most_ns = most_ns.max(NODE_NS * token.len() + found);
+    }
+    Ok(most_ns)
 }
 
 /// Reads a model's entries: of tables as many as were counted, of the options what they may take.

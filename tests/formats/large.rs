@@ -311,7 +311,7 @@ fn the_tree_of_a_unigram_tokenizer_takes_what_is_stated() {
     let peak = allocation_counter::measure(|| drop(Tokenizer::from_json("file", &text).unwrap())).bytes_max;
     println!("{nodes} nodes took {} bytes each", peak / nodes);
     assert!(peak <= most_bytes(text.len()) + nodes * NODE_BYTES as u64, "{nodes} nodes took {peak}");
-    let text = file(5000, MAX_NODES / 5000);
+    let text = file(20_000, MAX_NODES / 20_000);
     let refused = held("a tree of too many nodes", text.len(), || Tokenizer::from_json("file", &text).map(drop)).unwrap_err();
     assert!(
         refused.to_string().starts_with("file: model.vocab: expected tokens that make a tree of at most 2097152 bytes"),

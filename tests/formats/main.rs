@@ -12,6 +12,7 @@ mod lessons;
 mod manifests;
 mod mutations;
 mod tiny;
+mod tokenizer_cost;
 mod tokenizer_steps;
 
 use hostile_input::exercise::Stream;

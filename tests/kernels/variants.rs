@@ -5,6 +5,7 @@ use crate::common;
 use crate::common::toy;
 use crate::common::toy::{BINDINGS, TOY, toy_wgsl};
 use kitfox::Error;
+use kitfox::gpu::inject::{Fault, Point, arm, passed};
 use kitfox::gpu::{Executor, Host, harness, set_host, tune};
 use kitfox::graph::{Alternative, Alternatives, Case, Dispatch, Features, GraphId, Kernel, Need, Program, Step};
 use kitfox::kernel::KERNELS;
@@ -289,5 +290,24 @@ fn a_trace_has_a_time_for_every_dispatch() {
         let trace = block_on(executor.trace(GraphId(0), &step())).unwrap();
         assert_eq!(trace.iter().map(|(kernel, _)| *kernel).collect::<Vec<_>>(), ["varied"; 2]);
         assert!(trace.iter().all(|(_, seconds)| (0.0..10.0).contains(seconds)), "{trace:?}");
+        // What a trace sets aside may be refused, one after the other, and the next trace works.
+        for fault in [Fault::OutOfMemory, Fault::Validation] {
+            let mut n = 0;
+            loop {
+                arm(fault, &[Point::Buffer], n..n + 1);
+                let traced = block_on(executor.trace(GraphId(0), &step()));
+                let reached = passed() > n;
+                let code = traced.as_ref().err().map(Error::code);
+                assert!(
+                    matches!((reached, code), (false, None) | (true, Some("out-of-memory" | "gpu"))),
+                    "{fault:?} {n}: {traced:?}"
+                );
+                if !reached {
+                    break;
+                }
+                n += 1;
+            }
+            assert_eq!(n, 3, "{fault:?}: timestamps, and two buffers for them");
+        }
     }
 }

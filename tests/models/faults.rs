@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common;
-use crate::common::golden;
+
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
 use kitfox::gpu::inject::{Fault, Point, arm, passed};
@@ -11,16 +11,18 @@ use kitfox::gpu::set_host;
 use kitfox::kernel::rms_norm::RMS_NORM;
 use kitfox::session::check::check_kernel;
 use kitfox::session::{
-    AttentionRow, Device, DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, Pruning, SamplerOptions, Scoring,
-    Sequences,
+    AttentionRow, Device, DeviceChoice, GenerateOptions, Generation, LoadOptions, Model, SamplerOptions, Scoring, Sequences,
 };
 use kitfox::{Error, Result};
 use pollster::block_on;
-use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 mod layer;
+mod slide;
+mod sweep;
+
+use sweep::{Sweep, Way};
 
 const ALLOCATIONS: &[Point] = &[Point::Buffer, Point::Pipeline];
 const ALL: &[Point] = &[Point::Buffer, Point::Pipeline, Point::Write, Point::Submit, Point::Read];
@@ -40,10 +42,6 @@ fn load_options() -> LoadOptions {
         chunk: Some(16),
         ..LoadOptions::default()
     }
-}
-
-fn load(folder: &Path) -> Result<Model> {
-    load_with(folder, load_options())
 }
 
 fn load_with(folder: &Path, options: LoadOptions) -> Result<Model> {
@@ -142,74 +140,49 @@ fn lose(model: &Model) {
     executor.gpu().destroy();
 }
 
-/// Work with a fault at the allocation `n`: whether there was one. It gives what it gives without, or a typed error.
-fn failing<T: PartialEq + Debug>(fault: Fault, n: usize, want: &T, work: impl FnOnce() -> Result<T>) -> bool {
-    arm(fault, ALLOCATIONS, n..n + 1);
-    let worked = work();
-    let reached = passed() > n;
-    match worked {
-        Err(error) if reached => refused(&error),
-        worked => assert_eq!(worked.unwrap(), *want, "{fault:?} at allocation {n}"),
-    }
-    reached
-}
-
-/// Runs `work` with a fault at the first allocation, the second and so on, until there is none: how many there were.
-fn failing_at_each<T: PartialEq + Debug>(fault: Fault, step: usize, want: &T, mut work: impl FnMut() -> Result<T>) -> usize {
-    let mut n = 0;
-    while failing(fault, n, want, &mut work) {
-        n += step;
-    }
-    n
-}
-
 fn logits(model: &mut Model) -> Vec<f32> {
     model.reset();
     block_on(model.step(1)).unwrap()
 }
 
-/// A load that recalls what an earlier one found out of the kernels; `a_load_whose_kernels_are_not_known_yet` has the rest.
-#[test]
-fn an_allocation_that_fails_is_a_typed_error_and_the_next_call_works() {
+/// A load that recalls what an earlier one found out of the kernels; `unknown` has the rest.
+fn allocations(way: Way) {
     if !common::gpu_expected() {
         return;
     }
-    let folder = folder("allocations");
+    let folder = folder(&format!("allocations {way:?}"));
+    let load = || load_with(&folder, way.options());
     set_host(Rc::new(common::Keeping::default()));
-    let first = logits(&mut load(&folder).unwrap());
+    let first = logits(&mut load().unwrap());
     arm(Fault::OutOfMemory, ALLOCATIONS, 0..0);
-    let mut model = load(&folder).unwrap();
+    let mut model = load().unwrap();
     let of_load = passed();
     let want = block_on(life(&mut model)).unwrap();
     // What is invalid is a bug and no matter of luck: every eighth.
-    for (fault, step) in [(Fault::OutOfMemory, 1), (Fault::Validation, 8)] {
-        let mut done_without = 0;
-        let counted = failing_at_each(fault, step, &first, || {
-            let loaded = load(&folder);
+    for (fault, step) in [(Fault::OutOfMemory, way.choose(1, 5, 1)), (Fault::Validation, way.choose(8, 16, 1))] {
+        let sweep = |what: &str| Sweep::new(way, what, fault, ALLOCATIONS);
+        let counted = sweep("a load").at_each(step, &first, || {
+            let loaded = load();
             passed(); // what comes after the load is no part of it
             // Every kernel in its baseline variant, or a buffer that could be done without.
-            loaded.map(|mut model| {
-                done_without += 1;
-                logits(&mut model)
-            })
+            loaded.map(|mut model| logits(&mut model))
         });
-        // The last one had no fault.
-        println!("{fault:?}: {} of {counted} allocations could be done without", done_without - 1);
         // The first calls of a model make what later ones use again.
-        let without_scores = || load_with(&folder, LoadOptions { scores: false, ..load_options() }).unwrap();
+        let without_scores = || load_with(&folder, LoadOptions { scores: false, ..way.options() }).unwrap();
         let want = block_on(first_calls(&mut without_scores())).unwrap();
-        let (mut of_calls, mut reached) = (0, true);
+        let (mut of_calls, mut reached) = (sweep("a model's first calls"), true);
         while reached {
-            let mut model = without_scores();
-            reached = failing(fault, of_calls, &want, || block_on(first_calls(&mut model)));
+            let (mut model, n) = (without_scores(), of_calls.there);
+            reached = of_calls.at(n, &want, || block_on(first_calls(&mut model)));
             let again = block_on(first_calls(&mut model)).unwrap();
-            assert_eq!(again, want, "after {fault:?} at allocation {of_calls} of the first calls");
-            of_calls += usize::from(reached);
+            assert_eq!(again, want, "after {fault:?} at allocation {n} of the first calls");
         }
-        let of_check = failing_at_each(fault, step, &(), || block_on(check(&model)));
-        assert_eq!(counted, of_load.next_multiple_of(step));
+        of_calls.tell();
+        let of_check = sweep("a self-test").at_each(step, &(), || block_on(check(&model))).there;
+        assert_eq!(counted.there, of_load.next_multiple_of(step));
+        let of_calls = of_calls.there;
         assert!(of_calls > 0 && of_check > 20, "{of_calls} allocations of the first calls, {of_check} of a self-test");
-        if fault == Fault::OutOfMemory {
+        if (fault, way) == (Fault::OutOfMemory, Way::Baseline) {
             told(&format!(
                 "at each of the {of_load} buffers and pipelines of a load, {of_calls} of a model's first calls, {of_check} of a self-test"
             ));
@@ -218,70 +191,97 @@ fn an_allocation_that_fails_is_a_typed_error_and_the_next_call_works() {
     assert_eq!(block_on(life(&mut model)).unwrap(), want);
 }
 
-/// Between two calls the device is lost, and the new one has no memory left.
 #[test]
-fn an_allocation_of_a_recovery_that_fails_is_a_typed_error_and_the_next_call_works() {
+fn an_allocation_that_fails_is_a_typed_error_and_the_next_call_works() {
+    allocations(Way::Baseline);
+}
+
+#[test]
+fn an_allocation_that_fails_on_a_device_with_all_its_features_is_a_typed_error() {
+    allocations(Way::Equipped);
+}
+
+/// Between two calls the device is lost, and the new one has no memory left.
+fn recoveries(way: Way) {
     if !common::gpu_expected() {
         return;
     }
-    let folder = folder("recoveries");
-    let mut model = load(&folder).unwrap();
+    let mut model = load_with(&folder(&format!("recoveries {way:?}")), way.options()).unwrap();
     let want = logits(&mut model);
     let story = block_on(life(&mut model)).unwrap();
+    let mut sweep = Sweep::new(way, "a model's recovery", Fault::OutOfMemory, ALLOCATIONS);
     let (mut n, mut reached) = (0, true);
     while reached {
         lose(&model);
-        reached = failing(Fault::OutOfMemory, n, &want, || {
+        reached = sweep.at(n, &want, || {
             model.reset();
             block_on(model.step(1))
         });
         let before = model.recoveries();
         assert_eq!(logits(&mut model), want, "after allocation {n} of a recovery failed");
         assert!(reached || model.recoveries() == before);
-        n += usize::from(reached);
+        n += if reached { way.choose(1, 7, 1) } else { 0 };
     }
-    told(&format!("{n} of a model's recovery"));
+    sweep.tell();
+    if way == Way::Baseline {
+        told(&format!("{n} of a model's recovery"));
+    }
     assert_eq!(block_on(life(&mut model)).unwrap(), story);
 }
 
-/// While kernels are compared with their twins, and nothing is kept of it.
 #[test]
-fn an_allocation_of_a_load_whose_kernels_are_not_known_yet_that_fails_is_a_typed_error() {
+fn an_allocation_of_a_recovery_that_fails_is_a_typed_error_and_the_next_call_works() {
+    recoveries(Way::Baseline);
+}
+
+#[test]
+fn an_allocation_of_a_recovery_that_fails_on_a_device_with_all_its_features_is_a_typed_error() {
+    recoveries(Way::Equipped);
+}
+
+/// While kernels are compared with their twins, and nothing is kept of it.
+fn unknown(way: Way) {
     if !common::gpu_expected() {
         return;
     }
-    const STEP: usize = 48;
-    let folder = folder("unknown");
-    let first = logits(&mut load(&folder).unwrap());
+    let folder = folder(&format!("unknown {way:?}"));
+    let first = logits(&mut load_with(&folder, way.options()).unwrap());
     for fault in [Fault::OutOfMemory, Fault::Validation] {
-        let n = failing_at_each(fault, STEP, &first, || {
-            let loaded = load(&folder);
+        let sweep = Sweep::new(way, "a load that compares its kernels", fault, ALLOCATIONS);
+        let sweep = sweep.at_each(way.choose(48, 96, 1), &first, || {
+            let loaded = load_with(&folder, way.options());
             passed();
             loaded.map(|mut model| logits(&mut model))
         });
-        println!("{fault:?}: each {STEP}th of {n} allocations of a load that compares its kernels with their twins");
-        assert!(n > 60, "{n}");
+        assert!(sweep.there > 60, "{}", sweep.there);
     }
 }
 
 #[test]
-fn a_device_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
+fn an_allocation_of_a_load_whose_kernels_are_not_known_yet_that_fails_is_a_typed_error() {
+    unknown(Way::Baseline);
+}
+
+#[test]
+fn an_allocation_of_a_load_with_alternatives_that_are_not_known_yet_that_fails_is_a_typed_error() {
+    unknown(Way::Equipped);
+}
+
+fn lost_at_any_time(way: Way) {
     if !common::gpu_expected() {
         return;
     }
-    const TIMES: usize = 20;
-    let folder = folder("lost");
-    let mut model = load(&folder).unwrap();
+    let mut model = load_with(&folder(&format!("lost {way:?}")), way.options()).unwrap();
     arm(Fault::Lost, ALL, 0..0);
     let want = block_on(life(&mut model)).unwrap();
     let n_points = passed();
-    for time in 0..TIMES {
-        let n = time * n_points / TIMES;
+    let times = way.choose(20, 6, n_points);
+    let mut sweep = Sweep::new(way, "a model's life", Fault::Lost, ALL);
+    for time in 0..times {
+        let n = time * n_points / times;
         // Now and then between two calls.
-        if time % 6 == 5
-            && let Device::Gpu(executor) = model.device()
-        {
-            executor.gpu().destroy();
+        if time % 6 == 5 {
+            lose(&model);
         }
         let before = model.recoveries();
         arm(Fault::Lost, ALL, n..n + 1);
@@ -289,16 +289,30 @@ fn a_device_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
         passed();
         assert_eq!(lived.unwrap(), want, "lost at point {n} of {n_points}");
         assert!(model.recoveries() > before, "lost at point {n}");
+        sweep.same += 1;
         if time % 5 == 0 {
             arm(Fault::Lost, ALL, n..usize::MAX);
             let lost = block_on(life(&mut model)).unwrap_err();
             passed();
             assert!(matches!(lost, Error::DeviceLost(_)), "{lost}");
+            sweep.errors += 1;
             assert_eq!(block_on(life(&mut model)).unwrap(), want, "after a time in which it was always lost, from point {n} on");
         }
     }
+    sweep.there = n_points;
+    sweep.tell();
     let Device::Gpu(executor) = model.device() else { unreachable!("a GPU was asked for") };
     assert!(executor.gpu().notes().iter().any(|note| note.starts_with("the device was lost and opened again")));
+}
+
+#[test]
+fn a_device_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
+    lost_at_any_time(Way::Baseline);
+}
+
+#[test]
+fn a_device_with_all_its_features_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
+    lost_at_any_time(Way::Equipped);
 }
 
 #[test]
@@ -306,8 +320,8 @@ fn an_answer_goes_on_where_the_device_was_lost_under_it() {
     if !common::gpu_expected() {
         return;
     }
-    let mut model = load(&folder("answers")).unwrap();
-    for in_flight in [None, Some(4)] {
+    for (way, in_flight) in [(Way::Baseline, None), (Way::Baseline, Some(4)), (Way::Equipped, Some(4))] {
+        let mut model = load_with(&folder("answers"), way.options()).unwrap();
         let options = || GenerateOptions { in_flight, ..options(7, 24) };
         let mut alone = Generation::new(&model, TEXT, options()).unwrap();
         let mut want = String::new();
@@ -335,26 +349,27 @@ fn an_answer_goes_on_where_the_device_was_lost_under_it() {
                     None => more = false,
                 }
             }
-            assert_eq!(text, want, "lost after {lost_after} calls, {in_flight:?} in flight");
+            assert_eq!(text, want, "{way:?}: lost after {lost_after} calls, {in_flight:?} in flight");
             assert!(model.recoveries() > before || calls <= lost_after);
         }
     }
 }
 
-#[test]
-fn a_load_under_which_the_device_is_lost_begins_anew() {
+fn lost_loads(way: Way) {
     if !common::gpu_expected() {
         return;
     }
-    const TIMES: usize = 4;
-    let folder = folder("loads");
+    let folder = folder(&format!("loads {way:?}"));
+    let load = || load_with(&folder, way.options());
     arm(Fault::Lost, ALL, 0..0);
-    let mut model = load(&folder).unwrap();
+    let mut model = load().unwrap();
     let n_points = passed();
     let want = block_on(life(&mut model)).unwrap();
-    for n in (0..TIMES).map(|time| time * n_points / TIMES) {
+    let times = way.choose(4, 2, n_points);
+    let mut sweep = Sweep::new(way, "a load", Fault::Lost, ALL);
+    for n in (0..times).map(|time| time * n_points / times) {
         arm(Fault::Lost, ALL, n..n + 1);
-        let loaded = load(&folder);
+        let loaded = load();
         passed();
         let mut model = loaded.unwrap();
         assert_eq!(
@@ -363,45 +378,21 @@ fn a_load_under_which_the_device_is_lost_begins_anew() {
             "lost at point {n} of {n_points}"
         );
         arm(Fault::Lost, ALL, n..usize::MAX);
-        let loaded = load(&folder);
+        let loaded = load();
         passed();
         assert!(matches!(loaded, Err(Error::DeviceLost(_))));
+        (sweep.same, sweep.errors) = (sweep.same + 1, sweep.errors + 1);
     }
+    sweep.there = n_points;
+    sweep.tell();
 }
 
 #[test]
-fn a_sequence_with_dead_pages_comes_back_as_it_was() {
-    if !common::gpu_expected() {
-        return;
-    }
-    let checkpoint = || block_on(kitfox::format::open(&golden::directory("fox_pro_pruned"))).unwrap();
-    let prune = Pruning::Epsilon(0.3);
-    let options = LoadOptions { device: DeviceChoice::Gpu, context: Some(512), chunk: Some(64), prune, ..LoadOptions::default() };
-    let mut model = block_on(Model::load(checkpoint(), options, &mut |_| Ok(()))).unwrap();
-    let vocab = model.vocab() as u32;
-    let prompt: Vec<u32> = (0..300).map(|ix| ix * 7 % vocab).collect();
-    let sampler = SamplerOptions { seed: 5, temperature: 1.5, ..SamplerOptions::default() };
-    let mut tell = |lost_at: Option<usize>| {
-        model.reset();
-        block_on(model.read(&prompt[..256])).unwrap();
-        block_on(model.mark()).unwrap();
-        let turn = block_on(model.draw(&prompt[256..], &sampler, 440, Some(4))).unwrap();
-        let mut ids = Vec::new();
-        for n in 0..130 {
-            if lost_at == Some(n)
-                && let Device::Gpu(executor) = model.device()
-            {
-                executor.gpu().destroy();
-            }
-            ids.push(block_on(model.drawn(turn)).unwrap().0);
-        }
-        let live = block_on(model.live_pages()).unwrap();
-        block_on(model.rewind_to(256)).unwrap();
-        let logits = block_on(model.step(1)).unwrap();
-        (ids, live, logits.into_iter().map(f32::to_bits).collect::<Vec<_>>())
-    };
-    let want = tell(None);
-    for lost_at in [0, 1, 7, 100] {
-        assert!(tell(Some(lost_at)) == want, "lost at token {lost_at}");
-    }
+fn a_load_under_which_the_device_is_lost_begins_anew() {
+    lost_loads(Way::Baseline);
+}
+
+#[test]
+fn a_load_under_which_a_device_with_all_its_features_is_lost_begins_anew() {
+    lost_loads(Way::Equipped);
 }

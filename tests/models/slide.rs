@@ -26,7 +26,7 @@ fn silu(x: f64) -> f64 {
 }
 
 /// The tiny model of one layer, token by token, with all keys in f64.
-struct Reference {
+pub struct Reference {
     tensors: Vec<(String, Vec<f64>)>,
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
@@ -35,7 +35,7 @@ struct Reference {
 }
 
 impl Reference {
-    fn new(tiny: &Tiny) -> Self {
+    pub fn new(tiny: &Tiny) -> Self {
         let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect();
         let tensors = tiny.tensors.iter().map(|(name, _, values)| (name.clone(), wide(values))).collect();
         Self { tensors, keys: Vec::new(), values: Vec::new(), gates: Vec::new() }
@@ -46,7 +46,7 @@ impl Reference {
     }
 
     /// Logits after one more token, whose attention sees keys from `first` on.
-    fn step(&mut self, id: u32, first: usize) -> Vec<f64> {
+    pub fn step(&mut self, id: u32, first: usize) -> Vec<f64> {
         let embeddings = self.tensor("embeddings.weight");
         let d = self.tensor("model.norm.weight").len();
         let mut h = embeddings[id as usize * d..][..d].to_vec();

@@ -4,6 +4,7 @@
 use super::{Executor, STAGING, Task};
 use crate::error::{Error, Result};
 use crate::gpu::inject::Point;
+use crate::gpu::memory::Memory;
 use crate::gpu::{nudge, oneshot};
 use crate::graph::{GraphId, Step};
 
@@ -34,17 +35,17 @@ impl Executor {
     /// Timestamps before the first dispatch and after each.
     async fn timed(&self, tasks: &[Task], step: &Step) -> Result<Vec<u64>> {
         self.gpu.faults.check("trace")?;
-        let device = &self.gpu.device;
         let count = tasks.len() as u32 + 1;
-        let (label, ty) = (Some("trace"), wgpu::QueryType::Timestamp);
-        let queries = device.create_query_set(&wgpu::QuerySetDescriptor { label, ty, count });
         let size = u64::from(count) * 8;
-        let buffer = |usage| device.create_buffer(&wgpu::BufferDescriptor { label, size, usage, mapped_at_creation: false });
-        let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
-        let staging = buffer(STAGING);
+        let mut memory = Memory::new(&self.gpu);
+        let queries = memory.timestamps("timestamps", count);
+        let resolved =
+            memory.buffer("timestamps, resolved", size, wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
+        let staging = memory.buffer("timestamps, read", size, STAGING);
+        memory.settle().await?;
         self.gpu.pass(Point::Submit);
         self.write_steps(std::slice::from_ref(step));
-        let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
+        let mut encoder = self.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("trace") });
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         pass.write_timestamp(&queries, 0);
         for (task, query) in tasks.iter().zip(1..) {

@@ -68,7 +68,7 @@ const WORD_PIECE: &str = r###"{"version": "1.0", "added_tokens": [{"id": 0, "con
 
 /// As LLaMA 3's, DeepSeek's and others': steps that mutations make chains of.
 const STEPS: &str = r#"{"version": "1.0", "added_tokens": [], "normalizer": {"type": "Sequence", "normalizers": [
-        {"type": "Replace", "pattern": {"String": "b"}, "content": "aaa"}, {"type": "Replace", "pattern": {"String": "a"}, "content": "bb"},
+        {"type": "Replace", "pattern": {"String": "b"}, "content": "a"}, {"type": "Replace", "pattern": {"String": "a"}, "content": "bb"},
         {"type": "Prepend", "prepend": "ab"}, {"type": "NFKC"}]},
     "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}"}, "behavior": "Isolated", "invert": false},

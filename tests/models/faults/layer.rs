@@ -1,5 +1,6 @@
 //! The same of a layer, and of files that cannot be read when the device is back.
 
+use super::sweep::{Sweep, Way};
 use super::{ALL, ALLOCATIONS, folder, life, load_options, lose as lose_model, refused};
 use crate::common;
 use kitfox::format::layer::{Layer, LayerConfig, LayerFloats, Mode};
@@ -32,7 +33,6 @@ fn a_layer_whose_device_is_lost_at_any_time_gives_the_same_rows() {
     if !common::gpu_expected() {
         return;
     }
-    const LOADS: usize = 4;
     let lose = |layer: &ForgettingAttentionLayer| match layer.device() {
         Device::Gpu(executor) => executor.gpu().destroy(),
         Device::Cpu(_) => unreachable!("a GPU was asked for"),
@@ -79,7 +79,18 @@ fn a_layer_whose_device_is_lost_at_any_time_gives_the_same_rows() {
             n += 1;
         }
         assert!(n > 8, "{n} allocations of a recovery");
-        for n in (0..LOADS).map(|time| time * of_load / LOADS) {
+        for (fault, step) in [(Fault::OutOfMemory, 7), (Fault::Validation, 19)] {
+            let sweep =
+                Sweep::new(Way::Equipped, format!("a layer's load{}", if bitnet { ", BitNet" } else { "" }), fault, ALLOCATIONS);
+            let sweep = sweep.at_each(Way::Equipped.choose(step, step, 1), &want, || {
+                let loaded = load();
+                passed();
+                loaded.and_then(|mut layer| run(&mut layer))
+            });
+            assert!(sweep.there > 7, "{} allocations of a load", sweep.there);
+        }
+        let times = Way::Equipped.choose(4, 4, of_load);
+        for n in (0..times).map(|time| time * of_load / times) {
             arm(Fault::Lost, ALL, n..n + 1);
             let loaded = load();
             passed();
