@@ -163,6 +163,7 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
             config("layers", "num_hidden_layers", json!(16_777_216)),
         ),
         (&["context/config.json", "max_position", "-c"], config("context", "max_position_embeddings", json!(16_777_216))),
+        (&["trained/config.json", "training_context", "-c"], config("trained", "training_context", json!(16_777_216))),
     ];
     for (named, model) in &cases {
         assert_fails(1, named, &["generate", "-m", model, "-p", "a", "--device", "cpu"]);
