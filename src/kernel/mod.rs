@@ -1,5 +1,5 @@
-//! The kernels: one file per shader, registered in [`KERNELS`], or in [`ALTERNATIVE_KERNELS`] where it only stands in for another. A kernel knows numbers, the graph and nothing else: no GPU, no
-//! model, no file.
+//! The kernels: one file per shader, registered in [`KERNELS`], or in [`ALTERNATIVE_KERNELS`] where it only stands in for another.
+//! A kernel knows numbers, the graph and nothing else: no GPU, no model, no file.
 //!
 //! To add one: README, "Add a kernel"; `glu.rs` is a short one to begin from.
 
