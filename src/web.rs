@@ -1,6 +1,9 @@
 //! The wasm surface: two classes, `Engine` (a model) and `Layer`, that web/worker.ts drives. Nothing is decided here: options come
 //! in, pieces and numbers go out, errors become JavaScript `Error`s with the word of [`Error::code`] as their `code`.
 //!
+//! The only room that names JavaScript. It may name every room but the command line; it never names wgpu, opens no file (bytes come from
+//! functions of the page), and keeps nothing that `session` does not know.
+//!
 //! Every method that computes is async and does one step (a chunk of tokens, a token, a layer), so that its caller can go through
 //! the event loop between two of them. A panic aborts: it is handed to the callback of [`on_panic`], because a future that has trapped
 //! settles no promise.
@@ -197,7 +200,7 @@ impl Engine {
     pub async fn prefill(&mut self) -> Result<Prefilled, JsValue> {
         let Some(generation) = &mut self.generation else { return Err(not_started()) };
         let (done, total) = generation.prefill(&mut self.model).await.map_err(|error| to_js(&error))?;
-        Ok(object(&[("done", done.into()), ("total", total.into())]).unchecked_into())
+        Ok(done_of(done, total).unchecked_into())
     }
 
     /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
@@ -259,7 +262,7 @@ impl Engine {
     pub async fn bench(&mut self) -> Result<Measured, JsValue> {
         let Some(bench) = &mut self.bench else { return Err(not_started()) };
         let (done, total) = bench.measure(&mut self.model).await.map_err(|error| to_js(&error))?;
-        let out = object(&[("done", done.into()), ("total", total.into())]);
+        let out = done_of(done, total);
         if done == total {
             set(&out, "report", bench.report(&self.model).to_string().into());
         }
@@ -450,6 +453,11 @@ fn to_js(error: &Error) -> JsValue {
     let out = js_sys::Error::new(&words::sentence(error));
     set(&out, "code", error.code().into());
     out.into()
+}
+
+/// How far something is that is done step by step.
+fn done_of(done: usize, total: usize) -> Object {
+    object(&[("done", done.into()), ("total", total.into())])
 }
 
 fn object(entries: &[(&str, JsValue)]) -> Object {

@@ -37,13 +37,16 @@ export function bin(name, args, options) {
   return run(process.execPath, [fileURLToPath(new URL(`../node_modules/.bin/${name}`, import.meta.url)), ...args], options);
 }
 
-/** Runs the body of a tool: a failure is one line and exit code 1, without a stack. */
+/** A call that asks for what cannot be: exit code 2, as kitfox's own. */
+export class Usage extends Error {}
+
+/** Runs the body of a tool: a failure is one line and exit code 1 (bad usage: 2), without a stack. */
 export async function main(body) {
   try {
     await body();
   } catch (error) {
     console.error(`error: ${error.message}`);
-    process.exitCode = 1;
+    process.exitCode = error instanceof Usage ? 2 : 1;
   }
 }
 

@@ -5,6 +5,7 @@
 
 import { mkdir, readdir, rm } from 'node:fs/promises';
 import { buildPackage, buildPage, buildWasm } from './build-web.mjs';
+import { buildDocs } from './docs.mjs';
 import { gpuEnvironment, setUp } from './setup.mjs';
 import { main, root, run } from './shared.mjs';
 
@@ -34,6 +35,7 @@ const RINGS = {
     await buildPackage();
     await nodeTests('web/test');
   },
+  docs: buildDocs,
   browsers: async () => {
     await buildPage();
     // With a test, however small: without any, cargo drops the features that only tests ask for and builds every dependency again.

@@ -20,7 +20,8 @@ export interface LoadOptions extends TransferOptions {
   device?: DeviceChoice;
   /**
    * Tokens, 1 to 262144, that memory for keys and values is set aside for. Prompt and answer may have as many together, and more
-   * where the model forgets keys for good. Default: what the model was trained with.
+   * where the model forgets keys for good. Default: what the model states (of that as much as
+   * 4 GiB of keys and values, or eight times its weights, hold; 4096 at least), else 4096.
    */
   context?: number;
   /** Tokens of the prompt, 1 to 4096, that are read at once. Default: as many as pay on the device. */

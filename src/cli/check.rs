@@ -4,13 +4,13 @@ use super::output::{Done, Stop, one_line, print_line, say, tokens_bar};
 use super::{baseline, open_gpu};
 use clap::{Args, ValueEnum};
 use kitfox::graph::Kernel;
-use kitfox::kernel::KERNELS;
+use kitfox::kernel::{ALTERNATIVE_KERNELS, KERNELS};
 use kitfox::session::check::{Checked, check, check_kernel_on_cpu};
 use kitfox::{Error, Result};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Only these kernels, by name, each with its alternatives; default: all
+    /// Only these kernels, by name, each with its alternatives, or these alternatives alone; default: all
     #[arg(value_name = "KERNEL")]
     kernels: Vec<String>,
     /// What is compared with the twins
@@ -54,18 +54,15 @@ pub fn run(arguments: &Arguments) -> Done {
     report(&device, &checked)
 }
 
-/// The kernels of these names; all without one.
+/// The kernels of these names; without one all, whose alternatives go with them.
 fn named(names: &[String]) -> Result<Vec<&'static Kernel>> {
     if names.is_empty() {
         return Ok(KERNELS.to_vec());
     }
     let find = |name: &String| {
-        let known = KERNELS.iter().map(|kernel| kernel.name).collect::<Vec<_>>();
-        KERNELS
-            .iter()
-            .find(|kernel| kernel.name == name)
-            .copied()
-            .ok_or_else(|| Error::argument("KERNEL", known.join(", "), name))
+        let mut known = KERNELS.iter().chain(ALTERNATIVE_KERNELS).copied();
+        let names = || KERNELS.iter().chain(ALTERNATIVE_KERNELS).map(|kernel| kernel.name).collect::<Vec<_>>().join(", ");
+        known.find(|kernel| kernel.name == name).ok_or_else(|| Error::argument("KERNEL", names(), name))
     };
     names.iter().map(find).collect()
 }

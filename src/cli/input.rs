@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::Path;
 
-/// Bytes of a text: the longest novel twice. Tokenizing takes 120 times as much memory.
-pub const MAX_TEXT: u64 = 16 << 20;
+/// Bytes of a text, here and in the package.
+pub const MAX_TEXT: u64 = kitfox::session::limits::MAX_TEXT as u64;
 /// Bytes of a file of token ids.
 pub const MAX_IDS: u64 = 64 << 20;
 /// Bytes of a file of gates: those of 100,000 tokens and 48 layers of 48 heads have 922 MB.

@@ -1,6 +1,7 @@
 //! The command line: what each command takes, and how it ends. Results go to stdout, everything else to stderr.
 //!
-//! A program like any other over the library's public names: it parses, prints and opens files. What a model does is never decided here.
+//! A program like any other over the library's public names, whatever the room: it parses, prints, and opens and writes files. It never names
+//! wgpu or JavaScript, and what a model does is never decided here: what the package should do as well belongs into `session`.
 
 mod axis;
 mod bench;

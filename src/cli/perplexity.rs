@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The text, UTF-8
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
-    /// Predictions of a window; default: what the model states, else 4096
+    /// Predictions of a window; default: what the model states, as far as 4 GiB of keys or eight times its weights hold it; else 4096
     #[arg(short, long, value_name = "TOKENS")]
     context: Option<usize>,
     /// Predictions at most

@@ -10,9 +10,7 @@ use std::path::Path;
 
 /// The prompt behind the session of the file; behind nothing where there is no file.
 pub fn begin(model: &mut Model, path: &Path, prompt: &str, options: GenerateOptions) -> Result<Generation> {
-    // Four times what the cache takes: a session of another model is told as that, and not as too long.
-    let most = model.kv_bytes_pool().saturating_mul(4).saturating_add(64 << 20);
-    let mut ids = match input::optional(path, most).map_err(longer)? {
+    let mut ids = match input::optional(path, model.max_session_bytes()).map_err(longer)? {
         Some(bytes) => {
             let pending = pollster::block_on(model.restore(&bytes)).map_err(|error| in_file(error, path))?;
             [model.history(), &pending].concat()

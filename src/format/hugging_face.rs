@@ -166,9 +166,9 @@ fn canonical(files: &[&str], tensors: Vec<Tensor>) -> Result<Vec<Tensor>> {
 #[cfg(not(target_arch = "wasm32"))]
 pub async fn open(dir: &std::path::Path) -> Result<Checkpoint> {
     use super::gpt2::{self, Text};
-    use super::limits::{MAX_CONFIG, MAX_TEXT, MAX_TOKENIZER};
+    use super::limits::{MAX_CONFIG, MAX_LIST, MAX_TOKENIZER};
     use super::source::{FileSource, read_text};
-    let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_TEXT).await;
+    let text = async |name: &str| read_text(&mut FileSource::open(&dir.join(name))?, MAX_LIST).await;
     let shown = |name: &str| dir.join(name).display().to_string();
     // A link to nowhere is there, and opening it says what is wrong: a tokenizer half downloaded must not pass for none.
     let there = |name: &str| match dir.join(name).symlink_metadata() {

@@ -29,6 +29,6 @@ pub const MAX_CONFIG: u64 = 1 << 20;
 /// Bytes of a `tokenizer.json`: the longest, of 256,000 tokens, have 35 MB.
 pub const MAX_TOKENIZER: u64 = 64 << 20;
 /// Bytes of the index of shards, and of each of the files of GPT-2's tokenizers.
-pub const MAX_TEXT: u64 = 16 << 20;
+pub const MAX_LIST: u64 = 16 << 20;
 /// Bytes of a manifest: that of a file of 500 GB has 8 MB.
 pub const MAX_MANIFEST: u64 = 16 << 20;

@@ -5,6 +5,9 @@
 //! text, and where each tensor lies, under GGUF's names. No weight has been read yet: [`Checkpoint::read_rows`] does that, in
 //! whatever pieces a loader can hold. Whether these tensors are the model's is not known here; `model` says that.
 //!
+//! It knows bytes, JSON and number formats; never a network, a kernel, a device or how a text is cut into tokens. Only `source` opens a
+//! file by its path; all else reads from a [`Source`], so that a page can hand one over.
+//!
 //! Every number of a file is distrusted: [`limits`] says how large each may be, all arithmetic on them is checked, and no memory is
 //! set aside for what a file merely claims.
 

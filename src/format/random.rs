@@ -82,14 +82,9 @@ impl Random {
             Some((_, "bias")) => (0.0, 0.1),
             _ => (0.0, 1.0 / (tensor.width() as f32).sqrt()),
         };
-        let mut state = mix(mix(self.seed ^ mix(ix as u64)) ^ group);
-        let mut uniform = || {
-            let number = splitmix64(state);
-            state = state.wrapping_add(GOLDEN);
-            (number >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
+        let mut numbers = SplitMix64(mix(mix(self.seed ^ mix(ix as u64)) ^ group));
         // A uniform number in (-1, 1) has variance 1/3.
-        (0..n).map(|_| mean + deviation * 3f32.sqrt() * uniform()).collect()
+        (0..n).map(|_| mean + deviation * 3f32.sqrt() * numbers.float()).collect()
     }
 }
 
@@ -98,6 +93,28 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The number that splitmix64 (Steele, Lea, Flood 2014) gives in a state; the next state is one golden ratio on.
 pub fn splitmix64(state: u64) -> u64 {
     mix(state.wrapping_add(GOLDEN))
+}
+
+/// Number after number of splitmix64, from a state on.
+pub struct SplitMix64(pub u64);
+
+impl SplitMix64 {
+    /// The next one.
+    pub fn number(&mut self) -> u64 {
+        let number = splitmix64(self.0);
+        self.0 = self.0.wrapping_add(GOLDEN);
+        number
+    }
+
+    /// The next one below `n`; n is small beside 2^64.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.number() % n as u64) as usize
+    }
+
+    /// The next one in [-1, 1).
+    pub fn float(&mut self) -> f32 {
+        (self.number() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
 }
 
 /// The finalizer of splitmix64: every bit of the result depends on every bit of x.

@@ -1,4 +1,5 @@
-//! How the numbers of a tensor are stored: one row of a table for each type, so that a new one is added in one place.
+//! How the numbers of a tensor are stored: one row of a table for each type, so that all that files say of it stands in one place.
+//! What else a new one takes (its module in [`num`], the kernels): CONTRIBUTING.md.
 
 use crate::num::{self, F16_OVERFLOW};
 use std::fmt;

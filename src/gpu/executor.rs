@@ -55,7 +55,6 @@ struct Task {
     pipeline: usize,
     bind_group: wgpu::BindGroup,
     grid: Grid,
-    only_for_logits: bool,
 }
 
 /// A read that is under way.
@@ -106,15 +105,8 @@ impl Executor {
         let plan = liveness::plan(program);
         let mut wanted: Vec<(String, usize)> =
             plan.slot_words.iter().enumerate().map(|(ix, words)| (format!("scratch slot {ix}"), *words)).collect();
-        let place = program.buffers.iter().zip(&plan.slot_of).map(|(buffer, slot)| {
-            slot.or_else(|| {
-                (buffer.role != Role::Scratch).then(|| {
-                    wanted.push((buffer.name.clone(), buffer.words));
-                    wanted.len() - 1
-                })
-            })
-        });
-        let place: Vec<_> = place.collect();
+        wanted.extend(liveness::lasting(program).map(|buffer| (buffer.name.clone(), buffer.words)));
+        let place = plan.places(program);
 
         let mut memory = Memory::new(&gpu);
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
@@ -162,12 +154,7 @@ impl Executor {
             let tasks = graph.dispatches.iter().map(|dispatch| {
                 let pipeline = known[&(dispatch.kernel.name, &dispatch.variant)];
                 let at = params_at.get(&dispatch.params[..]).copied();
-                Task {
-                    pipeline,
-                    bind_group: self.bind_group(pipeline, dispatch, params, at),
-                    grid: dispatch.grid,
-                    only_for_logits: dispatch.only_for_logits,
-                }
+                Task { pipeline, bind_group: self.bind_group(pipeline, dispatch, params, at), grid: dispatch.grid }
             });
             let tasks = tasks.collect();
             if let Some(error) = scopes.close(None).await {
@@ -246,8 +233,7 @@ impl Executor {
     /// # Errors
     /// What the device reported since the last call, and [`Error::Argument`] for a step whose grid passes WebGPU's limit.
     pub fn replay(&self, graph: GraphId, step: &Step, logits: bool) -> Result<()> {
-        let tasks = self.graphs[graph.0 as usize].iter();
-        self.submit(tasks.filter(|task| logits || !task.only_for_logits), std::slice::from_ref(step))
+        self.replay_range(graph, self.program.graph(graph).range(logits), step)
     }
 
     /// Queues all of a graph's dispatches for each of the steps, in one submit.
@@ -258,7 +244,7 @@ impl Executor {
     /// # Panics
     /// When there are no steps, or more than [`MAX_REPLAYS`].
     pub fn replay_each(&self, graph: GraphId, steps: &[Step]) -> Result<()> {
-        self.submit(self.graphs[graph.0 as usize].iter(), steps)
+        self.submit(&self.graphs[graph.0 as usize], steps)
     }
 
     /// Queues some of a graph's dispatches, whether or not they are for logits only: for looking between two of them.
@@ -266,12 +252,12 @@ impl Executor {
     /// # Errors
     /// Like [`Executor::replay`].
     pub fn replay_range(&self, graph: GraphId, range: Range<usize>, step: &Step) -> Result<()> {
-        self.submit(self.graphs[graph.0 as usize][range].iter(), std::slice::from_ref(step))
+        self.submit(&self.graphs[graph.0 as usize][range], std::slice::from_ref(step))
     }
 
-    fn submit<'a>(&self, tasks: impl Iterator<Item = &'a Task> + Clone, steps: &[Step]) -> Result<()> {
+    fn submit(&self, tasks: &[Task], steps: &[Step]) -> Result<()> {
         self.gpu.faults.check("replay")?;
-        for (step, task) in steps.iter().flat_map(|step| tasks.clone().map(move |task| (step, task))) {
+        for (step, task) in steps.iter().flat_map(|step| tasks.iter().map(move |task| (step, task))) {
             if task.grid.at(step).iter().any(|groups| *groups > MAX_GROUPS) {
                 return Err(Error::argument("step", format!("at most {MAX_GROUPS} workgroups on an axis"), format!("{step:?}")));
             }
@@ -282,7 +268,7 @@ impl Executor {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let (mut current, mut dispatches) = (None, 0);
         for (offset, step) in (0..).step_by(UNIFORM_ALIGN_BYTES as usize).zip(steps) {
-            for task in tasks.clone() {
+            for task in tasks {
                 if current != Some(task.pipeline) {
                     pass.set_pipeline(&self.pipelines[task.pipeline].compute);
                     current = Some(task.pipeline);

@@ -22,9 +22,7 @@ pub async fn check_case(gpu: &Gpu, kernel: &Kernel, case: &Case) -> Result<Vec<D
 /// in which every dispatch of the kernel takes the alternative of that rank (or its last).
 pub fn alternatives(features: &Features, kernel: &Kernel, case: &Case) -> Vec<(Alternative, Program)> {
     let own = |dispatch: &Dispatch| dispatch.kernel.name == kernel.name;
-    let Some(first) = case.program.graphs.iter().flat_map(|graph| &graph.dispatches).find(|dispatch| own(dispatch)) else {
-        return Vec::new();
-    };
+    let Some(first) = case.first_of(kernel) else { return Vec::new() };
     let offered = first.alternatives(features).into_iter().enumerate();
     let ways = offered.map(|(rank, alternative)| {
         let program = case.program.taking(|dispatch| {

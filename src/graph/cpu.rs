@@ -37,17 +37,9 @@ impl Executor {
     /// Allocates every buffer: zeros, and [`GARBAGE`] in scratch. With `fast`, kernels that have quicker CPU code use it.
     pub fn new(program: &Program, fast: bool) -> Self {
         let plan = liveness::plan(program);
-        let mut storage: Vec<Vec<u32>> = plan.slot_words.iter().map(|words| vec![GARBAGE; *words]).collect();
-        let place = program.buffers.iter().zip(&plan.slot_of).map(|(buffer, slot)| {
-            slot.or_else(|| {
-                (buffer.role != super::Role::Scratch).then(|| {
-                    storage.push(vec![0; buffer.words]);
-                    storage.len() - 1
-                })
-            })
-        });
-        let place = place.collect();
-        Self { storage, place, fast }
+        let slots = plan.slot_words.iter().map(|words| vec![GARBAGE; *words]);
+        let storage = slots.chain(liveness::lasting(program).map(|buffer| vec![0; buffer.words])).collect();
+        Self { storage, place: plan.places(program), fast }
     }
 
     /// Writes words into a buffer.
@@ -68,7 +60,7 @@ impl Executor {
 
     /// Runs a graph's dispatches in order; those marked `only_for_logits` only when `logits` is set.
     pub fn replay(&mut self, graph: &Graph, step: &Step, logits: bool) {
-        for dispatch in graph.dispatches.iter().filter(|dispatch| logits || !dispatch.only_for_logits) {
+        for dispatch in &graph.dispatches[graph.range(logits)] {
             self.run(dispatch, step);
         }
     }

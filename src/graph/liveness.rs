@@ -3,7 +3,7 @@
 //! A scratch buffer lives from the first to the last dispatch that binds it, inside one graph: what two graphs share is state.
 //! Graphs of a program never run at once, so slots are shared between them too. First fit, in order of first use: the graphs are short and regular.
 
-use super::{Program, Role};
+use super::{Buffer, Program, Role};
 
 /// Slots and who sits where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,10 +14,24 @@ pub struct Plan {
     pub slot_of: Vec<Option<usize>>,
 }
 
+impl Plan {
+    /// By buffer of the program that the plan is of: its place among the slots and, behind these, the buffers that last; `None` for scratch that
+    /// no dispatch binds.
+    pub fn places(&self, program: &Program) -> Vec<Option<usize>> {
+        let mut behind = self.slot_words.len()..;
+        let place = |(buffer, slot): (&Buffer, &Option<usize>)| if buffer.role == Role::Scratch { *slot } else { behind.next() };
+        program.buffers.iter().zip(&self.slot_of).map(place).collect()
+    }
+}
+
+/// The buffers that share no slot, in order.
+pub fn lasting(program: &Program) -> impl Iterator<Item = &Buffer> {
+    program.buffers.iter().filter(|buffer| buffer.role != Role::Scratch)
+}
+
 /// Words of all buffers of a program: those that last, and the slots.
 pub fn words(program: &Program) -> usize {
-    let lasting = program.buffers.iter().filter(|buffer| buffer.role != Role::Scratch);
-    plan(program).slot_words.into_iter().chain(lasting.map(|buffer| buffer.words)).fold(0, usize::saturating_add)
+    plan(program).slot_words.into_iter().chain(lasting(program).map(|buffer| buffer.words)).fold(0, usize::saturating_add)
 }
 
 /// Gives every used scratch buffer a slot.

@@ -183,8 +183,8 @@ pub struct Graph {
 impl Graph {
     /// The dispatches that a replay has, with or without logits.
     pub fn range(&self, logits: bool) -> Range<usize> {
-        let for_logits = self.dispatches.iter().position(|dispatch| dispatch.only_for_logits);
-        0..for_logits.filter(|_| !logits).unwrap_or(self.dispatches.len())
+        let has = |dispatch: &&Dispatch| logits || !dispatch.only_for_logits;
+        0..self.dispatches.iter().take_while(has).count()
     }
 }
 

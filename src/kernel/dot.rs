@@ -6,6 +6,12 @@
 //!
 //! Every function that takes a `Simd` is inlined into the one `dispatch!` above it: only there may the compiler use what the CPU has.
 
+mod pairs;
+#[cfg(test)]
+mod tests;
+
+pub use pairs::{BF16, F16, Pairs};
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -189,104 +195,4 @@ fn spread<S: Simd>(simd: S, scales: [f32; 2]) -> f32x8<S> {
 fn affine<B: Block>(halves: Halves<'_>, run: usize) -> Affine {
     let runs = B::WEIGHTS / RUN;
     B::affine(halves.skip(run / runs * B::HALVES), run % runs)
-}
-
-/// How one of two weights in a word is read.
-pub trait Half {
-    /// The weight in the low half.
-    fn low(word: u32) -> f32;
-}
-
-/// IEEE half.
-pub struct F16;
-
-impl Half for F16 {
-    #[inline(always)]
-    fn low(word: u32) -> f32 {
-        layout::block::half_to_f32(word)
-    }
-}
-
-/// Upper half of an IEEE single.
-pub struct BF16;
-
-impl Half for BF16 {
-    #[inline(always)]
-    fn low(word: u32) -> f32 {
-        f32::from_bits(word << 16)
-    }
-}
-
-/// Two weights a word. Plain loops: with the CPU's instructions allowed, the compiler finds the vectors.
-pub struct Pairs<H>(PhantomData<H>);
-
-impl<H: Half> Unpack for Pairs<H> {
-    #[inline(always)]
-    fn dot<S: Simd>(simd: S, words: &[u32], _: Halves<'_>, x: &[f32]) -> f32 {
-        let mut sums = f32x8::splat(simd, 0.0);
-        let (groups, rest) = words.as_chunks();
-        let (xs, x_rest) = x.as_chunks::<LANES>();
-        for (words, x) in groups.iter().zip(xs) {
-            sums = f32x8::from_slice(simd, &pairs::<H>(words)).mul_add(f32x8::from_slice(simd, x), sums);
-        }
-        let tail: f32 = rest_of_pairs::<H>(rest).zip(x_rest).map(|(w, x)| w * x).sum();
-        sum_of(sums) + tail
-    }
-
-    #[inline(always)]
-    fn unpack<S: Simd>(_: S, words: &[u32], _: Halves<'_>, out: &mut [f32]) {
-        let (groups, rest) = words.as_chunks();
-        let (outs, out_rest) = out.as_chunks_mut::<LANES>();
-        for (words, out) in groups.iter().zip(outs) {
-            *out = pairs::<H>(words);
-        }
-        for (weight, out) in rest_of_pairs::<H>(rest).zip(out_rest) {
-            *out = weight;
-        }
-    }
-}
-
-#[inline(always)]
-fn pairs<H: Half>(words: &[u32; 4]) -> [f32; LANES] {
-    let mut out = [0.0; LANES];
-    for i in 0..4 {
-        out[i] = H::low(words[i]);
-        out[4 + i] = H::low(words[i] >> 16);
-    }
-    out
-}
-
-/// A row whose length is an odd multiple of 4 ends in half a group, in natural order.
-#[inline(always)]
-fn rest_of_pairs<H: Half>(words: &[u32]) -> impl Iterator<Item = f32> {
-    words.iter().flat_map(|word| [H::low(*word), H::low(*word >> 16)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{inputs, layout};
-    use super::*;
-
-    #[test]
-    fn unpacked_rows_are_the_rows_arranged() {
-        for ty in WeightType::ALL {
-            for k in [32, 36, 44, 96, 512, 768].into_iter().filter(|k| k % ty.block() == 0) {
-                let (data, scales) = layout::sample(ty, 3, k, 5);
-                let matrix = Matrix { ty, k, data: &data, scales: &scales };
-                let x = inputs::floats(6, k, 1.0);
-                for row in 0..3 {
-                    let natural = layout::read_row(ty, k, &data, &scales, row);
-                    let mut unpacked = vec![f32::NAN; k];
-                    matrix.unpack_rows(row..row + 1, &mut unpacked);
-                    assert_eq!(unpacked, arrange(ty, &natural), "{ty:?} {k} {row}");
-                    let want: f64 = natural.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
-                    let mut product = [f32::NAN];
-                    matrix.dot_rows(row, &arrange(ty, &x), &mut product);
-                    for got in [product[0], dot(&unpacked, &arrange(ty, &x))] {
-                        assert!((f64::from(got) - want).abs() < 2e-6, "{ty:?} {k} {row}: {got} {want}");
-                    }
-                }
-            }
-        }
-    }
 }

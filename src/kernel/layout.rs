@@ -6,18 +6,20 @@
 //!
 //! A block type is one `impl` in [`blocks`], one line of the table below, and one section of `shaders/shared/weights.wgsl`.
 
-use crate::graph::{Binding, BufferId, MAX_BINDING_WORDS, MAX_GROUPS, Recorder, Variant};
+use crate::graph::{MAX_BINDING_WORDS, MAX_GROUPS, Variant};
 use block::Halves;
 use format::Format;
 
 pub mod block;
 pub mod blocks;
 pub mod format;
+mod part;
 pub mod planes;
 mod samples;
 #[cfg(test)]
 mod tests;
 
+pub use part::Part;
 pub use samples::{sample, sample_bytes, sample_part};
 
 macro_rules! weight_types {
@@ -156,30 +158,6 @@ impl WeightType {
     /// [`MIN_TILE`] rows; even, so that the next part starts at a whole word of scales.
     pub fn max_rows(self, k: usize) -> usize {
         (MAX_BINDING_WORDS / self.row_words(k).max(1)).min(MAX_GROUPS as usize * MIN_TILE) & !1
-    }
-}
-
-/// A matrix `[n_rows, k]`, or some rows of one that is too large for a binding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Type of the weights.
-    pub ty: WeightType,
-    /// Rows: outputs.
-    pub n_rows: usize,
-    /// Columns: inputs; a multiple of [`WeightType::block`].
-    pub k: usize,
-    /// [`WeightType::data_words`] words.
-    pub data: BufferId,
-    /// [`WeightType::scale_words`] words; for the types that have scales.
-    pub scales: Option<BufferId>,
-}
-
-impl Part {
-    /// The windows of `data` and, if it has them, `scales`.
-    pub fn bindings(&self, r: &Recorder<'_>) -> Vec<Binding> {
-        assert!(self.k > 0 && self.k.is_multiple_of(self.ty.block()), "{} rows of {} weights", self.ty.name(), self.k);
-        assert!(self.scales.is_some() == self.ty.has_scales(), "scales belong to the block types alone");
-        std::iter::once(self.data).chain(self.scales).map(|buffer| r.whole(buffer)).collect()
     }
 }
 

@@ -87,7 +87,7 @@ pub struct Bias {
 pub struct Gates {
     /// f32 `[n_gates, k]`.
     pub weight: BufferId,
-    /// One a head.
+    /// Its rows: a model's have one a head for the forget gate and, where keys or values are shifted, one a key head for each shift.
     pub n_gates: usize,
     /// Words before the first gate's product in y.
     pub out_offset: usize,

@@ -1,5 +1,5 @@
-//! The kernels: one file per shader, registered in [`KERNELS`]. A kernel knows numbers, the graph and nothing else: no GPU, no
-//! model, no file.
+//! The kernels: one file per shader, registered in [`KERNELS`], or in [`ALTERNATIVE_KERNELS`] where it only stands in for another.
+//! A kernel knows numbers, the graph and nothing else: no GPU, no model, no file.
 //!
 //! To add one: README, "Add a kernel"; `glu.rs` is a short one to begin from.
 
@@ -55,7 +55,7 @@ pub struct Rows {
     pub column: usize,
 }
 
-/// Every kernel, for the tests and for `kitfox check`.
+/// Every kernel that a graph can be recorded with, for the tests and for `kitfox check`; what may take its place is tried by its cases.
 pub static KERNELS: &[&Kernel] = &[
     &attn_decode::ATTN_DECODE,
     &attn_full::ATTN_FULL,

@@ -113,9 +113,13 @@ impl Pages {
             return [ledger.live(self.n_tokens), ledger.freed()];
         }
         let filled = self.n_tokens.div_ceil(PAGE);
-        let first = (self.n_tokens + 1).saturating_sub(self.window.unwrap_or(usize::MAX)) / PAGE;
-        let freed = first.min(filled);
+        let freed = self.first_column(self.n_tokens).min(filled);
         [(filled - freed) * self.heads(), freed * self.heads()]
+    }
+
+    /// First column that the window of the token behind `n_tokens` reaches.
+    fn first_column(&self, n_tokens: usize) -> usize {
+        (n_tokens + 1).saturating_sub(self.window.unwrap_or(usize::MAX)) / PAGE
     }
 
     /// Pages that a head has been given so far.
@@ -198,7 +202,7 @@ impl Pages {
 
     /// The step that appends `n` tokens to those held.
     pub fn step(&self, n: usize) -> Step {
-        let first_page = (self.n_tokens + 1).saturating_sub(self.window.unwrap_or(usize::MAX)) / PAGE;
+        let first_page = self.first_column(self.n_tokens);
         let pages = (self.n_tokens + n).div_ceil(PAGE) - first_page;
         let pages_per_split = pages.div_ceil(MAX_SPLITS);
         Step {
@@ -308,8 +312,7 @@ impl Pages {
         }
         // Λ goes on from that of the last token, also where the window of the next begins behind it.
         let last = n_tokens.saturating_sub(1) / PAGE;
-        let first = self.window.map_or(0, |window| ((n_tokens + 1).saturating_sub(window) / PAGE).min(last));
-        vec![first; self.heads()]
+        vec![self.first_column(n_tokens).min(last); self.heads()]
     }
 
     /// The page of a column and head, `[L, kv heads]`, in its layer's pools.

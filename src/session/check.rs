@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, harness};
 use crate::graph::compare::{Deviation, check_fast};
-use crate::graph::{Case, Kernel};
+use crate::graph::{Alternative, Case, Kernel, Program};
+use crate::kernel::{ALTERNATIVE_KERNELS, KERNELS};
 
 /// What one case gave.
 #[derive(Debug)]
@@ -26,14 +27,19 @@ impl Checked {
 }
 
 /// Runs every case of some kernels on a GPU, then in every other way that the device offers, and compares with the twins; `seen` is
-/// called after each.
+/// called after each. Of an alternative kernel these are the cases of the kernel in whose place it stands, in its own ways alone.
 ///
 /// # Errors
 /// [`Error::DeviceLost`]: nothing more can be learned. A case that fails in another way is reported as such and the rest goes on.
 pub async fn check(gpu: &Gpu, kernels: &[&'static Kernel], seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
     let mut all = Vec::new();
     for kernel in kernels {
-        all.extend(check_kernel(gpu, kernel, seen).await?);
+        let is_alternative = ALTERNATIVE_KERNELS.iter().any(|known| known.name == kernel.name);
+        all.extend(if is_alternative {
+            check_alternative(gpu, kernel, seen).await?
+        } else {
+            check_kernel(gpu, kernel, seen).await?
+        });
     }
     Ok(all)
 }
@@ -43,13 +49,37 @@ pub async fn check(gpu: &Gpu, kernels: &[&'static Kernel], seen: &mut dyn FnMut(
 /// # Errors
 /// As [`check`].
 pub async fn check_kernel(gpu: &Gpu, kernel: &'static Kernel, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
-    let mut all = Vec::new();
     let cases = (kernel.cases)();
     let recorded = cases.iter().map(|case| (case, None));
     let others = cases
         .iter()
         .flat_map(|case| harness::alternatives(gpu.features(), kernel, case).into_iter().map(move |way| (case, Some(way))));
-    for (case, way) in recorded.chain(others) {
+    compare(gpu, kernel, recorded.chain(others), seen).await
+}
+
+/// The same of one of [`ALTERNATIVE_KERNELS`]: none where the device does not offer it.
+async fn check_alternative(gpu: &Gpu, kernel: &'static Kernel, seen: &mut dyn FnMut(&Checked)) -> Result<Vec<Checked>> {
+    let cases = (kernel.cases)();
+    let stands_for = |case: &Case| KERNELS.iter().find(|own| own.alternatives.is_some() && case.first_of(own).is_some()).copied();
+    let mut all = Vec::new();
+    for case in &cases {
+        let Some(own) = stands_for(case) else { continue };
+        let mut ways = harness::alternatives(gpu.features(), own, case);
+        ways.retain(|(alternative, _)| alternative.kernel.name == kernel.name);
+        all.extend(compare(gpu, own, ways.into_iter().map(|way| (case, Some(way))), seen).await?);
+    }
+    Ok(all)
+}
+
+/// Cases of a kernel, each as it was recorded or in another way.
+async fn compare<'a>(
+    gpu: &Gpu,
+    kernel: &'static Kernel,
+    runs: impl Iterator<Item = (&'a Case, Option<(Alternative, Program)>)>,
+    seen: &mut dyn FnMut(&Checked),
+) -> Result<Vec<Checked>> {
+    let mut all = Vec::new();
+    for (case, way) in runs {
         let outcome = match &way {
             None => harness::check_case(gpu, kernel, case).await,
             Some(way) => harness::check_alternative(gpu, kernel, case, way).await,

@@ -38,9 +38,14 @@ impl GenerateOptions {
     /// # Errors
     /// [`Error::Argument`] for the first option that is out of its range.
     pub fn check(&self) -> Result<()> {
-        self.sampler.check()?;
+        self.start().map(drop)
+    }
+
+    /// What draws the tokens, and what makes text of them.
+    fn start(&self) -> Result<(Sampler, TextStream)> {
+        let sampler = Sampler::new(self.sampler.clone())?;
         check_in_flight(self.in_flight)?;
-        TextStream::new(&self.stop).map(drop)
+        Ok((sampler, TextStream::new(&self.stop)?))
     }
 }
 
@@ -106,12 +111,12 @@ impl Generation {
     /// [`Error::Argument`] for an empty prompt or an option out of its range, [`Error::NoTokenizer`], [`Error::Tokenizer`], and
     /// [`Error::ContextFull`] when prompt and one token do not fit.
     pub fn new(model: &Model, prompt: &str, options: GenerateOptions) -> Result<Self> {
-        options.check()?;
+        let start = options.start()?;
         let ids = model.ids_of(ACTION, prompt)?;
         if ids.len() == model.bos().iter().len() {
             return Err(Error::argument("prompt", "text of at least one token", "an empty text"));
         }
-        Self::of(model, ids, (0, 0), options)
+        Self::of(model, ids, (0, 0), options, start)
     }
 
     /// What follows `ids`, of which the model holds the first, all but one at most.
@@ -124,13 +129,17 @@ impl Generation {
             let expected = format!("at least one token more than the {n_fed} that the model holds, and those in front");
             return Err(Error::argument("ids", expected, format!("{} tokens", ids.len())));
         }
-        Self::of(model, ids, (n_fed, model.sequence()), options)
+        let start = options.start()?;
+        Self::of(model, ids, (n_fed, model.sequence()), options, start)
     }
 
-    fn of(model: &Model, ids: Vec<u32>, (n_fed, sequence): (usize, u64), options: GenerateOptions) -> Result<Self> {
-        check_in_flight(options.in_flight)?;
-        let sampler = Sampler::new(options.sampler.clone())?;
-        let text = TextStream::new(&options.stop)?;
+    fn of(
+        model: &Model,
+        ids: Vec<u32>,
+        (n_fed, sequence): (usize, u64),
+        options: GenerateOptions,
+        (sampler, text): (Sampler, TextStream),
+    ) -> Result<Self> {
         model.tokenizer(ACTION)?;
         check_ids("prompt", &ids, model.vocab())?;
         let biased: Vec<u32> = options.sampler.logit_bias.iter().map(|(id, _)| *id).collect();

@@ -213,7 +213,8 @@ fn claimed(checkpoint: &Checkpoint, config: &Config, kv: KvType, context: usize)
 fn context_note(config: &Config, options: &LoadOptions, context: usize) -> Option<String> {
     let stated = config.context.filter(|stated| options.context.is_none() && *stated > context)?;
     Some(format!(
-        "a context of {context} tokens, not of {stated} as the model states: its keys and values would take more than 4 GiB (-c / context asks for it)"
+        "a context of {context} tokens, not of {stated} as the model states: its keys and values would take more than 4 GiB and than eight times its \
+         weights (-c / context asks for it)"
     ))
 }
 
@@ -257,7 +258,9 @@ fn context(checkpoint: &Checkpoint, config: &Config, options: &LoadOptions) -> R
     let context = options.context.or(config.context).unwrap_or(DEFAULT_CONTEXT);
     if options.context.is_none() && context > MAX_CONTEXT {
         let expected = format!("a context of at most {MAX_CONTEXT} tokens (a shorter one can be given with -c / context)");
-        return Err(Error::config("max_position_embeddings", expected, context).in_file(&checkpoint.config_file));
+        let states = |key: &&str| checkpoint.config.get(*key).is_some_and(|value| !value.is_null());
+        let key = Some("max_position_embeddings").filter(states).unwrap_or("training_context");
+        return Err(Error::config(key, expected, context).in_file(&checkpoint.config_file));
     }
     if !(1..=MAX_CONTEXT).contains(&context) {
         return Err(Error::argument("context", format!("1 to {MAX_CONTEXT} tokens"), context));

@@ -12,6 +12,7 @@ pub mod draw;
 mod gates;
 pub mod generate;
 pub mod layer;
+pub mod limits;
 pub mod load;
 mod memory;
 pub mod model;

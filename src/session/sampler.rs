@@ -83,7 +83,7 @@ impl SamplerOptions {
         // Of 2^32; the least and the largest top-p below 1 stay apart from 0, which is off.
         let top_p = if self.top_p < 1.0 { ((f64::from(self.top_p) * 2f64.powi(32)) as u32).max(1) } else { 0 };
         sample::Options {
-            greedy: self.temperature == 0.0 || self.top_k == 1,
+            greedy: self.is_greedy(),
             top_k: self.top_k.try_into().unwrap_or(u32::MAX),
             top_p,
             widest: (-f64::from(self.min_p).ln()).min(f64::from(f32::MAX)) as f32,
@@ -95,6 +95,11 @@ impl SamplerOptions {
             first: first as u32,
             biases: &self.logit_bias,
         }
+    }
+
+    /// Whether the best token is taken, whatever the random number.
+    fn is_greedy(&self) -> bool {
+        self.temperature == 0.0 || self.top_k == 1
     }
 
     /// The repeat penalty in force.
@@ -142,7 +147,7 @@ impl Sampler {
         let uniform =
             f64::from(philox_2x32([self.n_drawn, (self.options.seed >> 32) as u32], self.options.seed as u32)[0]) / 2f64.powi(32);
         self.n_drawn = self.n_drawn.wrapping_add(1);
-        if self.options.temperature == 0.0 || self.options.top_k == 1 {
+        if self.options.is_greedy() {
             let best = self.candidates.iter().min_by(|a, b| by_rank(a, b));
             return Ok(best.unwrap_or_else(|| unreachable!("there is at least one logit")).id);
         }

@@ -162,6 +162,7 @@ impl Texts<'_> {
     }
 }
 
+// As for `Counting`: one for both would have to be a type around either.
 impl<'de> DeserializeSeed<'de> for Texts<'_> {
     type Value = ();
 

@@ -1,16 +1,14 @@
 //! Sequences of a model, its tokenizer, its scores and its self-test, for the worker: the second half of [`Engine`].
 
-use super::{Engine, Prefilled, StartOptions, not_started, object, to_js};
+use super::{Engine, Prefilled, StartOptions, done_of, not_started, object, set, to_js};
 use crate::Error;
 use crate::kernel::KERNELS;
 use crate::session::check::{check_kernel, check_kernel_on_cpu};
 use crate::session::generate::check_ids;
+use crate::session::limits::MAX_TEXT;
 use crate::session::{Device, Scoring, Watch};
 use js_sys::{Array, Float32Array, Uint8Array, Uint32Array};
 use wasm_bindgen::prelude::*;
-
-/// Bytes of a text, as of the command line's (src/cli/input.rs): tokenizing takes 120 times as much, and wasm has 4 GB.
-const MAX_TEXT: usize = 16 << 20;
 
 /// Refuses a text that is too long.
 pub fn check_text(text: &str) -> crate::Result<()> {
@@ -73,12 +71,12 @@ impl Engine {
     pub async fn score(&mut self) -> Result<Scored, JsValue> {
         let Some(scoring) = &mut self.scoring else { return Err(not_started()) };
         let (done, total) = scoring.read(&mut self.model).await.map_err(|error| to_js(&error))?;
-        let mut entries = vec![("done", done.into()), ("total", total.into())];
+        let out = done_of(done, total);
         if done == total {
-            entries.push(("ids", Uint32Array::from(scoring.ids()).into()));
-            entries.push(("logprobs", Float32Array::from(scoring.logprobs()).into()));
+            set(&out, "ids", Uint32Array::from(scoring.ids()).into());
+            set(&out, "logprobs", Float32Array::from(scoring.logprobs()).into());
         }
-        Ok(object(&entries).unchecked_into())
+        Ok(out.unchecked_into())
     }
 
     /// A new session: its number.
@@ -120,7 +118,7 @@ impl Engine {
     #[wasm_bindgen(js_name = readSession)]
     pub async fn read_session(&mut self, session: u32) -> Result<Prefilled, JsValue> {
         let (done, total) = self.sequences.read(&mut self.model, session).await.map_err(|error| to_js(&error))?;
-        Ok(object(&[("done", done.into()), ("total", total.into())]).unchecked_into())
+        Ok(done_of(done, total).unchecked_into())
     }
 
     /// Begins an answer to one, of which it becomes part.
@@ -172,8 +170,8 @@ impl Engine {
     #[wasm_bindgen(js_name = restoreSession)]
     pub async fn restore_session(&mut self, session: u32, bytes: Uint8Array) -> Result<(), JsValue> {
         self.end();
-        // Before they are copied. Four times what the cache takes: a session of another model is told as that, and not as too long.
-        let most = self.model.kv_bytes_pool().saturating_mul(4).saturating_add(64 << 20);
+        // Before they are copied.
+        let most = self.model.max_session_bytes();
         let n = bytes.length();
         if u64::from(n) > most {
             return Err(to_js(&Error::argument("bytes", format_args!("a session of at most {most} bytes"), n)));

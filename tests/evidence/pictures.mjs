@@ -1,14 +1,15 @@
-// The pictures of the README: the page as it shows what the model sees of a text, and the keys that stay alive as a book is read.
+// The pictures of the README: the page as it shows what the model sees of a text, the keys that stay alive as a book is read, and what
+// each head of the demo model forgets.
 //
-//     npm run build && npm run evidence pictures [BOOK]
+//     npm run build && npm run evidence pictures
 //
-// BOOK (default ../shared/model/books/the_time_machine.txt): a text, for the plot. They are written to page.png and live_keys.png beside this file.
+// The text is the excerpt in tests/fixtures/books. They are written to page.png, live_keys.png and gates.png beside this file.
 
-import { resolve } from 'node:path';
 import { main, root, run } from '../../tools/shared.mjs';
 import { chromium } from '../web/browsers.mjs';
 import { openDesk } from '../web/desk.mjs';
 import { startServer } from '../web/server.mjs';
+import { excerpt } from './texts.mjs';
 
 const OPENING = 'The old fox stopped at the edge of the wood, and listened. Somewhere behind the hedge';
 
@@ -35,7 +36,8 @@ async function picturePage(file) {
 await main(async () => {
   await picturePage(`${root}tests/evidence/page.png`);
   await run('cargo', ['build', '--release']);
-  const book = resolve(process.argv[2] ?? `${root}../shared/model/books/the_time_machine.txt`);
+  const kitfox = `${root}target/release/kitfox`;
   const plot = ['-o', `${root}target/live_keys.csv`, '--plot', `${root}tests/evidence/live_keys.png`];
-  await run(`${root}target/release/kitfox`, ['eval', 'live-keys', '-f', book, '--device', 'cpu', ...plot]);
+  await run(kitfox, ['eval', 'live-keys', '-f', excerpt, '--device', 'cpu', ...plot]);
+  await run(kitfox, ['inspect', 'gates', '-f', excerpt, '-c', '474', '--device', 'cpu', '-o', `${root}tests/evidence/gates.png`]);
 });

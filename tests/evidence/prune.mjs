@@ -1,15 +1,17 @@
 // What pruning costs and saves: the demo model over the first tokens of four held-out books, with keys forgotten at its own ln ε = −10.
 //
-//     npm run evidence prune [FOLDER OF THE CHECKPOINT]
+//     npm run evidence prune             The Time Machine alone, by the excerpt in tests/fixtures/books: about a minute; prints its row
+//     npm run evidence prune FOLDER      each *.txt of FOLDER: writes prune.md beside this file
 //
-// The folder (default ../shared/model) holds golden.json and books/*.txt. tests/models/pruned_mass.rs gives the live part of the keys at the end and
+// It needs no checkpoint but the demo model that is built in. tests/models/pruned_mass.rs gives the live part of the keys at the end and
 // the largest part of any row's attention that dead pages hold (f64, from the q, k and λ of the run); the losses are of `kitfox
-// perplexity` with and without. Results go to prune.md beside this file; each book's are kept in target/evidence/prune.json at once, so
-// that a run which was cut short goes on where it was.
+// perplexity` with and without. The texts of the table are not in the repository (Project Gutenberg has them). Each text's results are
+// kept in target/evidence/prune.json at once, so that a run which was cut short goes on where it was.
 
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
+import { excerpt, textsOf } from './texts.mjs';
 import { main, root, run } from '../../tools/shared.mjs';
 
 const TOKENS = 4096;
@@ -17,6 +19,9 @@ const BARS = { live: 0.17, loss: 1e-4 };
 
 /** The first JSON object in some output. */
 const object = (output) => JSON.parse(output.slice(output.indexOf('{')).split('\n')[0]);
+
+/** the_time_machine.txt is The Time Machine. */
+const title = (text) => basename(text, '.txt').replaceAll('_', ' ').replaceAll(/\b[a-z]/g, (letter) => letter.toUpperCase());
 
 async function measure(text) {
   const env = { KITFOX_MASS_TEXT: text, KITFOX_MASS_TOKENS: `${TOKENS}` };
@@ -30,36 +35,39 @@ async function measure(text) {
 }
 
 await main(async () => {
-  const folder = resolve(process.argv[2] ?? `${root}../shared/model`);
-  const books = Object.keys(JSON.parse(await readFile(`${folder}/golden.json`, 'utf8')).books);
+  const folder = process.argv[2] === undefined ? undefined : resolve(process.argv[2]);
+  const texts = folder === undefined ? [excerpt] : await textsOf(folder);
   const journal = `${root}target/evidence/prune.json`;
   await mkdir(`${root}target/evidence`, { recursive: true });
   await run('cargo', ['build', '--release']);
   // What was measured with another program is measured again.
-  const identity = (await run('git', ['rev-parse', 'HEAD:src', 'HEAD:shaders'], { quiet: true })) + folder;
+  const identity = (await run('git', ['rev-parse', 'HEAD:src', 'HEAD:shaders'], { quiet: true })) + texts.join();
   const kept = existsSync(journal) ? JSON.parse(await readFile(journal, 'utf8')) : {};
   const done = kept.identity === identity ? kept.done : {};
-  for (const book of books.filter((book) => done[book] === undefined)) {
-    done[book] = await measure(`${folder}/books/${book.toLowerCase().replaceAll(' ', '_')}.txt`);
-    console.log(book, JSON.stringify(done[book]));
+  for (const text of texts.filter((text) => done[text] === undefined)) {
+    done[text] = await measure(text);
+    console.log(text, JSON.stringify(done[text]));
     await writeFile(journal, JSON.stringify({ identity, done }));
   }
 
   const row = (cells) => `| ${cells.join(' | ')} |`;
   const head = ['book', 'live keys at the end', 'most of a row in dead pages', 'change of the mean loss, nats'];
-  const rows = books.map((book) => {
-    const { live, mass, change } = done[book];
-    return row([book, `${(100 * live).toFixed(1)} %`, mass.toExponential(1), change.toExponential(1)]);
+  const rows = texts.map((text) => {
+    const { live, mass, change } = done[text];
+    return row([title(text), `${(100 * live).toFixed(1)} %`, mass.toExponential(1), change.toExponential(1)]);
   });
-  const { epsilon } = done[books[0]];
+  const table = [row(head), row(head.map(() => '---')), ...rows].join('\n');
+  const { epsilon } = done[texts[0]];
   const report = `# Pruning of the demo model
 
-The first ${TOKENS} tokens of each book at ln ε = −10 (ε = ${epsilon.toExponential(1)}), CPU device, f16 KV cache: \`npm run evidence prune\`. Bars: ${100 * BARS.live} % live, ε, ${BARS.loss} nats.
+The first ${TOKENS} tokens of each book at ln ε = −10 (ε = ${epsilon.toExponential(1)}), CPU device, f16 KV cache: \`npm run evidence prune FOLDER\` (a folder of the
+books, as Project Gutenberg has them; without it the first row alone, of the excerpt in tests/fixtures/books). Bars: ${100 * BARS.live} % live, ε, ${BARS.loss} nats.
 
-${[row(head), row(head.map(() => '---')), ...rows].join('\n')}
+${table}
 `;
-  await writeFile(`${root}tests/evidence/prune.md`, report);
+  if (folder === undefined) console.log(`\n${table}`);
+  else await writeFile(`${root}tests/evidence/prune.md`, report);
   const over = ({ live, mass, change }) => live > BARS.live || mass > epsilon || Math.abs(change) > BARS.loss;
-  const failures = books.filter((book) => over(done[book]));
+  const failures = texts.filter((text) => over(done[text]));
   if (failures.length > 0) throw new Error(`over a bar: ${failures.join(', ')}`);
 });

@@ -1,7 +1,7 @@
 //! The number formats: bit for bit with Python's `gguf` package where that has both directions, else by their error.
 
-use crate::tiny::Random;
 use kitfox::format::TensorType::{self, BF16, F16, F32, Q4_0, Q4_K, Q5_0, Q6_K, Q8_0, TQ2_0};
+use kitfox::format::random::SplitMix64;
 use kitfox::format::{from_f32, to_f32};
 use safetensors::SafeTensors;
 
@@ -55,8 +55,8 @@ fn relative_error(ty: TensorType, x: &[f32]) -> f64 {
 
 #[test]
 fn normal_weights_are_stored_as_exactly_as_can_be_asked() {
-    let mut random = Random(1);
-    let mut uniform = || (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+    let mut random = SplitMix64(1);
+    let mut uniform = || (random.number() >> 11) as f64 / (1u64 << 53) as f64;
     let mut normal = || ((1.0 - uniform()).ln() * -2.0).sqrt() * (uniform() * std::f64::consts::TAU).cos();
     let x: Vec<f32> = (0..1 << 20).map(|_| normal() as f32).collect();
     // Plain rounding gives 0.078 (Q4_K) and 0.0205 (Q6_K).
@@ -71,7 +71,7 @@ fn normal_weights_are_stored_as_exactly_as_can_be_asked() {
 fn odd_blocks_are_met_within_a_step() {
     let fixture = SafeTensors::deserialize(BLOCKS).unwrap();
     let mut x = floats(F32, fixture.tensor("x_256").unwrap().data());
-    let mut random = Random(3);
+    let mut random = SplitMix64(3);
     let mut block = |value: &mut dyn FnMut(usize, f32) -> f32| x.extend((0..256).map(|ix| value(ix, random.float())));
     block(&mut |_, _| 0.0);
     block(&mut |_, _| -0.0);

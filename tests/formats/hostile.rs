@@ -1,6 +1,7 @@
 //! Files that are broken, by accident or on purpose: a typed error that names the place, or a checkpoint, and nothing else.
 
-use crate::tiny::{Random, TOKENIZER, checkpoint_of, converted, error_of, floats, official, read, weights};
+use crate::tiny::{TOKENIZER, checkpoint_of, converted, error_of, floats, official, read, weights};
+use kitfox::format::random::SplitMix64;
 use kitfox::format::{BytesSource, Checkpoint, Quant, TensorType};
 use kitfox::{Error, Result};
 use safetensors::Dtype;
@@ -164,17 +165,17 @@ fn two_thousand_mutations_of_each_format_give_an_error_or_a_checkpoint() {
     let hf = weights(Dtype::F16, |_, _| ());
     let hf_header = 8 + u64::from_le_bytes(hf[..8].try_into().unwrap()) as usize;
     let gguf_header = gguf.windows(TOKENIZER.len()).position(|at| at == TOKENIZER.as_bytes()).unwrap() + TOKENIZER.len() + 900;
-    let mut random = Random(7);
+    let mut random = SplitMix64(7);
     let mut refused = [0, 0];
     for _ in 0..2000 {
         for (which, original, header) in [(0, &gguf, gguf_header), (1, &hf, hf_header)] {
             let mut bytes = original.clone();
-            for _ in 0..1 + random.next() % 3 {
-                let at = random.next() as usize % header;
-                bytes[at] = match random.next() % 3 {
-                    0 => random.next() as u8,
-                    1 => bytes[at] ^ 1 << (random.next() % 8),
-                    _ => [0, 0xff, 0x7f, 0x80][random.next() as usize % 4],
+            for _ in 0..1 + random.number() % 3 {
+                let at = random.number() as usize % header;
+                bytes[at] = match random.number() % 3 {
+                    0 => random.number() as u8,
+                    1 => bytes[at] ^ 1 << (random.number() % 8),
+                    _ => [0, 0xff, 0x7f, 0x80][random.number() as usize % 4],
                 };
             }
             let fine = match which {

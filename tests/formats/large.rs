@@ -5,6 +5,7 @@ use crate::hostile_input::most_bytes;
 use kitfox::Result;
 use kitfox::format::hugging_face::{Index, Parts};
 use kitfox::format::manifest::{Manifest, PIECE_BYTES};
+use kitfox::format::random::SplitMix64;
 use kitfox::format::{self, BytesSource, Quant, TensorType, convert, gpt2, hugging_face};
 use kitfox::session::{DeviceChoice, KvType, LoadOptions, Model};
 use kitfox::text::Tokenizer;
@@ -81,8 +82,8 @@ fn large_tokenizers_take_what_small_ones_do() {
     read("WordLevel of 200,000 tokens", &levels.to_string()).unwrap();
     // As many as Gemma's, and as much text as is allowed.
     let random = |n: usize, length: usize| {
-        let mut random = crate::tiny::Random(n as u64);
-        let mut letter = move || char::from(b'!' + (random.next() % 90) as u8);
+        let mut random = SplitMix64(n as u64);
+        let mut letter = move || char::from(b'!' + (random.number() % 90) as u8);
         (0..n).map(|_| (0..length).map(|_| letter()).collect::<String>()).collect::<Vec<_>>()
     };
     for (n, length) in [(6414, 16), (262, 1000), (26_000, 10)] {

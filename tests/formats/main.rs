@@ -18,11 +18,12 @@ mod tokenizer_steps;
 use hostile_input::exercise::Stream;
 use kitfox::format::gguf::Scalar;
 use kitfox::format::gguf_write::{Info, Writer};
+use kitfox::format::random::SplitMix64;
 use kitfox::format::{self, BytesSource, Fallback, Quant, TensorType, convert, from_f32, to_f32};
 use pollster::block_on;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::BTreeMap;
-use tiny::{CONFIG, Random, SHAPES, TOKENIZER, all_bits, checkpoint_of, converted, error_of, floats, official, read, weights};
+use tiny::{CONFIG, SHAPES, TOKENIZER, all_bits, checkpoint_of, converted, error_of, floats, official, read, weights};
 
 const PYTHON_GGUF: &[u8] = include_bytes!("../fixtures/gguf/python.gguf");
 const PYTHON_FLOATS: &[u8] = include_bytes!("../fixtures/gguf/python.safetensors");
@@ -55,7 +56,7 @@ fn the_stacked_mlp_matrix_becomes_two_halves_in_file_order() {
     assert!(checkpoint.tensors.is_sorted_by_key(|tensor| tensor.offset));
     let (gate, up) = (checkpoint.find("blk.0.ffn_gate.weight").unwrap(), checkpoint.find("blk.0.ffn_up.weight").unwrap());
     assert_eq!((checkpoint.tensors[gate].shape.as_slice(), up), (&[48, 32][..], gate + 1));
-    let mut random = Random("model.layers.0.mlp.gate_proj.weight".len() as u64);
+    let mut random = SplitMix64("model.layers.0.mlp.gate_proj.weight".len() as u64);
     let whole: Vec<f32> = (0..96 * 32).map(|_| random.float()).collect();
     assert_eq!([floats(&mut checkpoint, gate).unwrap(), floats(&mut checkpoint, up).unwrap()].concat(), whole);
     let mut rows = Vec::new();

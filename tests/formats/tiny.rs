@@ -2,6 +2,7 @@
 
 use kitfox::Result;
 use kitfox::format::hugging_face::{self, Index, Parts};
+use kitfox::format::random::SplitMix64;
 use kitfox::format::{self, BytesSource, Checkpoint, Quant, Source, TensorType, convert, from_f32, to_f32};
 use pollster::block_on;
 use safetensors::{Dtype, tensor::TensorView};
@@ -33,26 +34,10 @@ pub const SHAPES: [(&str, &[usize]); 15] = [
     ("model.layers.0.mlp.down_proj.weight", &[32, 48]),
 ];
 
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    pub fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-}
-
 /// The tensors of [`SHAPES`] in safetensors, with `edit` done to the floats.
 pub fn weights(ty: Dtype, edit: impl Fn(&str, &mut Vec<f32>)) -> Vec<u8> {
     let stored = SHAPES.map(|(name, shape)| {
-        let mut random = Random(name.len() as u64);
+        let mut random = SplitMix64(name.len() as u64);
         let mut values: Vec<f32> = (0..shape.iter().product()).map(|_| random.float()).collect();
         edit(name, &mut values);
         let mut bytes = Vec::new();

@@ -3,6 +3,7 @@
 
 use crate::common;
 use kitfox::Error;
+use kitfox::format::random::SplitMix64;
 use kitfox::gpu::{AdapterPick, Executor, Gpu};
 use kitfox::graph::{
     Args, Binding, BindingDecl, BufferId, Dispatch, Elem, Extent, Graph, GraphId, Grid, Kernel, Program, Recorder, Role, Step,
@@ -76,31 +77,24 @@ fn record_bump(r: &mut Recorder<'_>, x: BufferId, by: u32) {
     r.dispatch(&BUMP, Variant::new().constant("BY", by), &[x], &[], Grid::x(Extent::Tokens { per: 1 }));
 }
 
-fn random(state: &mut u32, below: usize) -> usize {
-    *state ^= *state << 13;
-    *state ^= *state >> 17;
-    *state ^= *state << 5;
-    *state as usize % below
-}
-
 /// A program, its two inputs and its two outputs: two graphs of random dispatches over scratch of random lengths.
 fn random_program(seed: u32) -> (Program, [BufferId; 2], [BufferId; 2]) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    let mut random = SplitMix64(u64::from(seed));
     let mut program = Program::default();
-    let n = 40 + random(&mut state, 60);
+    let n = 40 + random.below(60);
     let inputs = ["a", "b"].map(|name| program.buffer(name, 2 * n, Role::Input));
     let outputs = ["y", "z"].map(|name| program.buffer(name, n, Role::Output));
     let window = |buffer| Binding { buffer, first_word: 0, words: n };
     for output in outputs {
         let mut r = program.record("random");
         let mut written = inputs.to_vec();
-        for add in 0..20 + random(&mut state, 20) as u32 {
+        for add in 0..20 + random.below(20) as u32 {
             // Two of the last five, so that most die early and their storage is taken.
             let recent = written.len().min(5);
-            let first = random(&mut state, recent);
-            let second = (first + 1 + random(&mut state, recent - 1)) % recent;
+            let first = random.below(recent);
+            let second = (first + 1 + random.below(recent - 1)) % recent;
             let [a, b] = [first, second].map(|back| window(written[written.len() - 1 - back]));
-            let y = r.scratch("step", n + random(&mut state, 30));
+            let y = r.scratch("step", n + random.below(30));
             record_mix(&mut r, [a, b, window(y)], add);
             written.push(y);
         }

@@ -3,6 +3,7 @@
 
 use crate::common;
 use crate::sampler::ranked;
+use kitfox::format::random::SplitMix64;
 use kitfox::gpu::Executor;
 use kitfox::graph::{BufferId, GraphId, Program, Role, Step};
 use kitfox::kernel::sample::{self, Options, Sample};
@@ -43,32 +44,23 @@ fn rows(mut seen: impl FnMut(&[u32], &[f32])) -> usize {
     n
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
+fn pick<T: Copy>(random: &mut SplitMix64, of: &[T]) -> T {
+    of[random.below(of.len())]
 }
 
-fn random_biases(random: &mut Random) -> Vec<(u32, f32)> {
-    let (n, first) = (random.pick(&[0, 0, 1, 7, 512]), random.below(8192));
-    (0..n).map(|ix| (((first + 16 * ix) % 8192) as u32, random.pick(&[-100.0, -1.5, 0.0, 2.25, 8.0]))).collect()
+fn random_biases(random: &mut SplitMix64) -> Vec<(u32, f32)> {
+    let (n, first) = (pick(random, &[0, 0, 1, 7, 512]), random.below(8192));
+    (0..n).map(|ix| (((first + 16 * ix) % 8192) as u32, pick(random, &[-100.0, -1.5, 0.0, 2.25, 8.0]))).collect()
 }
 
-fn random_options(random: &mut Random) -> SamplerOptions {
+fn random_options(random: &mut SplitMix64) -> SamplerOptions {
     SamplerOptions {
-        temperature: random.pick(&[0.0, 0.3, 0.8, 1.0, 1.0, 1.5, 4.0, 50.0]),
-        top_k: random.pick(&[0, 0, 0, 1, 2, 40, 40, 500, 3000, 100_000]),
-        top_p: random.pick(&[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-3]),
-        min_p: random.pick(&[0.0, 0.0, 0.05, 0.05, 0.01, 0.5, 1e-4, 1.0]),
-        repeat_penalty: random.pick(&[None, Some(1.0), Some(1.3), Some(0.7)]),
-        repeat_last_n: random.pick(&[64, 64, 0, 1, 5, 1000, usize::MAX]),
+        temperature: pick(random, &[0.0, 0.3, 0.8, 1.0, 1.0, 1.5, 4.0, 50.0]),
+        top_k: pick(random, &[0, 0, 0, 1, 2, 40, 40, 500, 3000, 100_000]),
+        top_p: pick(random, &[1.0, 1.0, 0.95, 0.9, 0.5, 0.999, 1e-3]),
+        min_p: pick(random, &[0.0, 0.0, 0.05, 0.05, 0.01, 0.5, 1e-4, 1.0]),
+        repeat_penalty: pick(random, &[None, Some(1.0), Some(1.3), Some(0.7)]),
+        repeat_last_n: pick(random, &[64, 64, 0, 1, 5, 1000, usize::MAX]),
         seed: (random.below(1 << 30) as u64) << 31 | random.below(1 << 30) as u64,
         logit_bias: random_biases(random),
     }
@@ -128,7 +120,7 @@ fn equal_logits_give_the_id_of_the_hosts_sampler() {
         buffers.record(&mut r);
         r.finish();
         let executor = block_on(Executor::new(gpu, &program)).unwrap();
-        let mut random = Random(7);
+        let mut random = SplitMix64(7);
         let (mut excused, mut told) = (0, std::time::Duration::ZERO);
         let n = rows(|history, logits| {
             let options = random_options(&mut random);

@@ -143,7 +143,7 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
     std::fs::create_dir_all(&empty).unwrap();
     std::fs::write(folder.join("nothing.gguf"), b"").unwrap();
     let broken_tokenizer = write("broken_tokenizer", &Tiny::new(Some("{}".to_owned())));
-    let cases: [(&[&str], String); 16] = [
+    let cases: [(&[&str], String); 17] = [
         (&["/nowhere.gguf", "open"], "/nowhere.gguf".to_owned()),
         (&["empty", "config.json"], text(&empty)),
         (&["nothing.gguf"], text(&folder.join("nothing.gguf"))),
@@ -163,6 +163,7 @@ fn model_files_that_are_not_whole_or_not_of_this_model_are_named() {
             config("layers", "num_hidden_layers", json!(16_777_216)),
         ),
         (&["context/config.json", "max_position", "-c"], config("context", "max_position_embeddings", json!(16_777_216))),
+        (&["trained/config.json", "training_context", "-c"], config("trained", "training_context", json!(16_777_216))),
     ];
     for (named, model) in &cases {
         assert_fails(1, named, &["generate", "-m", model, "-p", "a", "--device", "cpu"]);
@@ -423,6 +424,17 @@ fn devices_and_check_run_here() {
     assert!(stdout_of(&["devices"]).contains("cpu"));
     assert!(stdout_of(&["check", "--device", "cpu"]).contains("agree"));
     assert_fails(2, &["device", "twin"], &["check", "--device", "twin"]);
+    // Errors name alternatives, and so they are known here: each alone, in the place of the kernel that it stands for.
+    assert_fails(2, &["matvec", "matvec_sub", "got matvec_subs"], &["check", "matvec_subs", "--device", "cpu"]);
+    if common::gpu_expected() {
+        assert_fails(2, &["compared on this device", "matvec_sub"], &["check", "matvec_sub", "--device", "gpu", "--baseline"]);
+        let offered = devices["adapters"].as_array().unwrap().iter().any(|adapter| adapter.to_string().contains("subgroups"));
+        if offered {
+            let lines = stdout_of(&["check", "matvec_sub", "--device", "gpu"]);
+            let kernels: Vec<_> = lines.lines().filter(|line| line.contains("nmse")).collect();
+            assert!(kernels.len() == 1 && kernels[0].starts_with("matvec (others)"), "{lines}");
+        }
+    }
 }
 
 #[test]

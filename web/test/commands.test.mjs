@@ -39,7 +39,13 @@ test('files and folders that texts name are there', () => {
   for (const [file, path] of paths) assert.ok(existsSync(root + path), `${file}: no ${path}`);
 });
 
-test('no file is longer than one sitting', async () => {
+test('no file is longer than one sitting, and a kernel not than one look', async () => {
+  const kernels = (await readdir(`${root}src/kernel`)).filter((name) => name.endsWith('.rs'));
+  assert.ok(kernels.length > 20, 'they are found');
+  for (const name of kernels) {
+    const lines = (await readFile(`${root}src/kernel/${name}`, 'utf8')).split('\n').length - 1;
+    assert.ok(lines <= 200, `src/kernel/${name} has ${lines} lines`);
+  }
   const kinds = /\.(wgsl|ts|mjs|js|css|html)$/;
   const skipped = /(^|\/)(node_modules|dist|target|docs)\//;
   for (const folder of ['shaders', 'web', 'www', 'tools', 'tests', 'examples'].filter((folder) => existsSync(root + folder))) {

@@ -23,7 +23,7 @@ pub struct Arguments {
     /// The text, UTF-8
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
-    /// Tokens to read at most; default: what the model states as its context, else 4096
+    /// Tokens to read at most; default: what the model states as its context, as far as 4 GiB of keys or eight times its weights hold it; else 4096
     #[arg(short, long, value_name = "TOKENS")]
     context: Option<usize>,
     /// Tokens from one row of the table to the next

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Texts, UTF-8
     #[arg(short, long, value_name = "TEXT", required = true, num_args = 1..)]
     file: Vec<PathBuf>,
-    /// Positions of a window; default: what the model states, else 4096
+    /// Positions of a window; default: what the model states, as far as 4 GiB of keys or eight times its weights hold it; else 4096
     #[arg(short, long, value_name = "TOKENS")]
     context: Option<usize>,
     /// Windows of each text at most

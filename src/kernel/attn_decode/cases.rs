@@ -5,7 +5,7 @@ use crate::graph::{Case, Compare, Dispatch, Step, Variant};
 use crate::kernel::attention::cases::{Fixture, Gates};
 use crate::kernel::attention::{Heads, PAGE, Proj, SHIFT_SLOTS, Vectors};
 
-/// What is special about a case.
+/// What is special about a case. Like attn_prefill's but for what the two kernels vary: each list of cases is read on its own.
 #[derive(Clone, Copy, Debug)]
 struct Special {
     head_dim: usize,

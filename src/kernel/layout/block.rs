@@ -24,8 +24,11 @@ pub trait Block {
     /// Takes a block of GGUF's bytes apart: the integers in their natural order and the words for `scales`.
     fn split(block: &[u8], integers: &mut [u8], halves: &mut [u16]);
 
-    /// The numbers for run `run` of a block, whose words in `scales` start where `halves` does.
-    fn affine(halves: Halves<'_>, run: usize) -> Affine;
+    /// The numbers for run `run` of a block, whose words in `scales` start where `halves` does. Here: the block's one scale.
+    #[inline(always)]
+    fn affine(halves: Halves<'_>, _run: usize) -> Affine {
+        Affine { scales: [halves.float(0); 2], offset: 0.0 }
+    }
 }
 
 /// weight = (integer - zero) · scale - offset in a run of 32.
@@ -35,14 +38,6 @@ pub struct Affine {
     pub scales: [f32; 2],
     /// Of all.
     pub offset: f32,
-}
-
-impl Affine {
-    /// One scale for all, no offset.
-    #[inline(always)]
-    pub fn scale(scale: f32) -> Self {
-        Self { scales: [scale; 2], offset: 0.0 }
-    }
 }
 
 /// 16-bit words, two in a word of `scales`, the first in the low half.

@@ -30,11 +30,6 @@ impl Block for Q8_0 {
         halves[0] = u16_at(block, 0);
         integers.copy_from_slice(&block[2..]);
     }
-
-    #[inline(always)]
-    fn affine(halves: Halves<'_>, _: usize) -> Affine {
-        Affine::scale(halves.float(0))
-    }
 }
 
 /// f16 scale, 16 bytes of nibbles: integers 0 to 15, then 16 to 31.
@@ -51,11 +46,6 @@ impl Block for Q4_0 {
     fn split(block: &[u8], integers: &mut [u8], halves: &mut [u16]) {
         halves[0] = u16_at(block, 0);
         split_nibbles(&block[2..], integers);
-    }
-
-    #[inline(always)]
-    fn affine(halves: Halves<'_>, _: usize) -> Affine {
-        Affine::scale(halves.float(0))
     }
 }
 
@@ -78,11 +68,6 @@ impl Block for Q5_0 {
                 *integer |= (byte >> bit & 1) << 4;
             }
         }
-    }
-
-    #[inline(always)]
-    fn affine(halves: Halves<'_>, _: usize) -> Affine {
-        Affine::scale(halves.float(0))
     }
 }
 
@@ -187,10 +172,5 @@ impl Block for TQ2_0 {
             }
         }
         halves[0] = u16_at(block, 64);
-    }
-
-    #[inline(always)]
-    fn affine(halves: Halves<'_>, _: usize) -> Affine {
-        Affine::scale(halves.float(0))
     }
 }
