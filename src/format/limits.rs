@@ -1,7 +1,7 @@
 //! What a file may claim. Nothing is set aside for a count, length or offset before it is compared with these and with the bytes that are
 //! there; beyond one of them a file is refused by name. They are far above what any model has, and far below what fills a memory.
 //!
-//! Objects and arrays of JSON nest 127 deep, and the values of a JSON text take 48 MiB and twice its length at most ([`crate::json`]); of a
+//! Objects and arrays of JSON nest 127 deep, and the values of a JSON text take 48 MiB and twice its length at most (`crate::json`); of a
 //! tokenizer no values are made, and its tables are counted ([`crate::text`]).
 
 /// Bytes of a GGUF file's header: its longest part is a tokenizer ([`MAX_TOKENIZER`]).

@@ -1,7 +1,7 @@
 //! A layer of the encoder family on a device: [T, d] → [T, d], without a cache. No tokens, no text, no sampler: a building block for
 //! networks that are not language models, bidirectional (encoder) or causal (decoder).
 //!
-//! A GPU that is lost is opened again, as a model's is ([`super::recover`]): for that the weights of a layer on a GPU stay on the host, too, shared with
+//! A GPU that is lost is opened again, as a model's is (`super::recover`): for that the weights of a layer on a GPU stay on the host, too, shared with
 //! whoever has the [`Layer`].
 
 use super::device::{Device, DeviceChoice, Opened, instead};
