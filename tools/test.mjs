@@ -19,7 +19,7 @@ const RINGS = {
     // Nothing else looks at the lock of what is fuzzed.
     await run('cargo', ['fetch', '--locked', '--manifest-path', 'fuzz/Cargo.toml']);
   },
-  rust: async () => run('cargo', ['test', '--release'], { env: await gpuEnvironment() }),
+  rust: async () => run('cargo', ['test', '--release', '--no-fail-fast'], { env: await gpuEnvironment() }),
   tint: async () => {
     const folder = `${root}target/shaders`;
     await rm(folder, { recursive: true, force: true });
