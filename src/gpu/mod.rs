@@ -1,9 +1,10 @@
 //! The GPU: an open device, with WebGPU's default limits and no feature or with all that it has, and an executor that replays a
 //! program's graphs on it.
 //!
-//! The only room that names wgpu. It knows the graph, and of the kernels what a device needs before a model may use it: their list, shared
-//! text and cases, by which each is judged against its twin and timed here, on the user's own device, and two that measure its floor. Never a
-//! model, a file or a text. Everything that waits is async with no `Send` bound: natively a future is ready after one poll of the device, in the browser it waits for the event loop.
+//! The only room that names wgpu. It knows the graph, and of the kernels what a device needs before a model may use it: their list, shared text
+//! and cases, by which each is judged against its twin and timed here, on the user's own device, and two that measure its floor. Never a model,
+//! a file or a text. Everything that waits is async with no `Send` bound: natively a future is ready after one poll of the device, in the
+//! browser it waits for the event loop.
 
 mod adapter;
 mod executor;

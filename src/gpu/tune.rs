@@ -1,7 +1,8 @@
-//! Which way each dispatch runs on this device. A way is taken only after a case of its kernel gave the twin's numbers here, compiled by
-//! this driver: an alternative, and what was recorded, too. One that does not is passed over with a note. What was recorded is the last one:
-//! it is refused for what no rounding explains, not that of an f16 either; what is off by less is told in a note. Where no way is left the device cannot be used, and that is not kept. Among those that agree the kernel's own order decides, unless another is quicker by more than a
-//! tenth on the model's own shapes.
+//! Which way each dispatch runs on this device. A way is taken only after a case of its kernel gave the twin's numbers here, compiled by this
+//! driver: an alternative, and what was recorded, too. One that does not is passed over with a note. What was recorded is the last one: it is
+//! refused for what no rounding explains, not that of an f16 either; what is off by less is told in a note. Where no way is left the device
+//! cannot be used, and that is not kept. Among those that agree the kernel's own order decides, unless another is quicker by more than a tenth
+//! on the model's own shapes.
 //!
 //! The same seed, device and build must give the same text, and two ways may differ in the last bit. So what was measured counts only
 //! where the host keeps it, and is read from there ever after (by adapter, driver, and the shaders' text); elsewhere the order decides.

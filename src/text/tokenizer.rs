@@ -108,6 +108,10 @@ impl Tokenizer {
 
     /// The text of ids as the vocabulary spells it: of a model of JSON-escaped text, escaped.
     pub(super) fn spell(&self, ids: &[u32]) -> Result<String> {
+        // The crate's BPEDecoder counts back from the last token, and where there is none, panics if arithmetic is checked.
+        if !ids.iter().any(|id| self.text_token(*id).is_some()) {
+            return Ok(String::new());
+        }
         self.inner.decode(ids, true).map_err(refused)
     }
 

@@ -29,7 +29,7 @@ const PARTING_NS: usize = 300;
 const EXPRESSION_NS: usize = 100;
 
 /// Refuses steps of the way in and out at which the crate would not fail but panic, or take memory and time without an end: the normalizer
-/// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, FixedLength of nothing, a Strip decoder that takes
+/// Precompiled (its table is not checked by the crate), a Replace normalizer of nothing, a CTC decoder, FixedLength of nothing, a Strip decoder that takes
 /// from the end, expressions that take more than one pass over a text ([`pattern_cost`]), and steps that make it [`MAX_GROWTH`] times as long.
 ///
 /// # Errors
@@ -161,7 +161,7 @@ impl Costs<'_> {
         let keeps = ["pattern", "prepend", "normalizers", "decoders"].iter().any(|key| entries.contains_key(*key));
         self.growth.mixed |= !keeps && !self.growth.by.is_empty();
         // Nothing is found between any two characters.
-        times *= if ["suffix", "word_delimiter_token"].into_iter().any(|key| text(key) == Some("")) { 3 } else { 1 };
+        times *= if text("suffix") == Some("") { 3 } else { 1 };
         self.growth.times = self.growth.times.saturating_mul(times);
         let times = self.growth.times;
         let expected = format_args!("steps that make a text at most {MAX_GROWTH} times as long");
@@ -215,6 +215,9 @@ fn check_step(file: &str, place: &str, step: &Value) -> Result<()> {
             return wrong("pattern", "one that takes at least a character, without a look ahead or behind");
         }
         "pre_tokenizer" if number("length") == Some(0) => return wrong("length", "a length above 0"),
+        "decoder" if step.get("word_delimiter_token").is_some() => {
+            return wrong("type", "another decoder: CTC is that of speech, and may leave no token to the next");
+        }
         "decoder" if number("stop").is_some_and(|stop| stop > 0) => return wrong("stop", "0: nothing is taken from the end"),
         _ => {}
     }

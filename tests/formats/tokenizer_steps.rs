@@ -109,6 +109,32 @@ fn numbers_of_a_model_that_cost_without_an_end_are_refused_by_name() {
     refused(&bpe(json!(0.1)), &["model.dropout", "null or 0", "0.1"]);
 }
 
+/// Nothing comes of no ids, of special ones, of ones past the vocabulary: also where a decoder looks back from the last token. Arithmetic is not
+/// checked here; fuzzing checks it, with this file among its first.
+#[test]
+fn no_token_has_no_text_whatever_the_decoder() {
+    let added = json!([{ "id": 3, "content": "<s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false }]);
+    let decoders = [
+        json!({ "type": "BPEDecoder", "suffix": "</w>" }),
+        json!({ "type": "ByteFallback" }),
+        json!({ "type": "Fuse" }),
+        json!(null),
+    ];
+    for decoder in decoders {
+        let text = file(&[("decoder", decoder), ("added_tokens", added.clone())]);
+        let tokenizer = Tokenizer::from_json("file", &text).unwrap();
+        for ids in [&[][..], &[3], &[99, u32::MAX], &[3, 99]] {
+            assert_eq!(tokenizer.decode(ids).unwrap(), "", "{ids:?}");
+        }
+        assert_eq!(tokenizer.decode(&[3, 2]).unwrap(), "ab");
+    }
+    let ctc = json!({ "type": "CTC", "pad_token": "a", "word_delimiter_token": "b", "cleanup": true });
+    refused(
+        &file(&[("decoder", in_row("decoders", vec![ctc, json!({ "type": "BPEDecoder", "suffix": "</w>" })]))]),
+        &["decoder: type", "CTC"],
+    );
+}
+
 /// The steps of published tokenizers, as their files say them.
 #[test]
 fn the_steps_of_published_tokenizers_are_run() {
