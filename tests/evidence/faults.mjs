@@ -3,7 +3,6 @@
 //
 //     npm run evidence faults [again]
 //
-// It has not come to its end yet: a device that is lost for good as a load of one with all features ends is not always that load's error.
 // It runs tests/models/faults with KITFOX_ALL_POINTS=1, one test after the other, which takes about 20 minutes on two cores. What is done is kept in
 // target/faults.json, and the next run goes on behind it; `again` begins anew. Results go to faults.md beside this file.
 

@@ -380,8 +380,16 @@ fn lost_loads(way: Way) {
         arm(Fault::Lost, ALL, n..usize::MAX);
         let loaded = load();
         passed();
-        assert!(matches!(loaded, Err(Error::DeviceLost(_))));
-        (sweep.same, sweep.errors) = (sweep.same + 1, sweep.errors + 1);
+        sweep.same += 1;
+        match loaded {
+            Err(Error::DeviceLost(_)) => sweep.errors += 1,
+            // Lost behind the last thing that the load waits for: the next call finds it.
+            Ok(mut model) => {
+                assert_eq!(block_on(life(&mut model)).unwrap(), want, "lost at point {n} of {n_points}");
+                sweep.same += 1;
+            }
+            Err(error) => panic!("lost for good at point {n} of {n_points}: {error}"),
+        }
     }
     sweep.there = n_points;
     sweep.tell();
