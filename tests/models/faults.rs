@@ -388,7 +388,7 @@ fn lost_loads(way: Way) {
                 assert_eq!(block_on(life(&mut model)).unwrap(), want, "lost at point {n} of {n_points}");
                 sweep.same += 1;
             }
-            Err(error) => panic!("lost for good at point {n} of {n_points}: {error}"),
+            Err(error) => unreachable!("lost for good at point {n} of {n_points}: {error}"),
         }
     }
     sweep.there = n_points;
