@@ -17,6 +17,7 @@ const ENDS = {
   'as kernels are made': { phase: 'compile', from: 1 },
 };
 
+// Of this file alone: files run side by side.
 let server;
 let browser;
 before(async () => {
