@@ -36,7 +36,7 @@ fn reset_window() {
 fn size_bins() {
   var least = 0xffffffffu;
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i, 0u);
+    let keys = keys_of_ids(four_ids(i));
     for (var j = 0u; j < 4u; j += 1u) { least = min(least, select(keys[j], 0xffffffffu, keys[j] == 0u)); }
   }
   atomicMin(&least_key, least);
@@ -53,7 +53,7 @@ fn bin_all(stage: u32, level: u32) {
   }
   workgroupBarrier();
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i, 0u);
+    let keys = keys_of_ids(four_ids(i));
     for (var j = 0u; j < 4u; j += 1u) {
       let id = i + j * WG;
       if (is_left(keys[j], id) && in_window(keys[j], id)) {

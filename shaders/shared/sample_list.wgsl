@@ -2,6 +2,8 @@
 const LIST = 512u;
 
 var<workgroup> n_listed: atomic<u32>;
+var<workgroup> n_worth: atomic<u32>;
+var<workgroup> worth: array<u32, WG>;   // invocations among whose logits some may be listed
 var<workgroup> list_key: array<u32, LIST>;
 var<workgroup> list_id: array<u32, LIST>;
 var<workgroup> list_sum: array<vec2<u32>, LIST>;
@@ -10,23 +12,31 @@ var<workgroup> total_high: atomic<u32>;
 
 // Lists what is left and in the window, from a key on.
 fn list_window(least: u32) {
-  if (lane == 0u) { atomicStore(&n_listed, 0u); }
+  if (lane == 0u) {
+    atomicStore(&n_listed, 0u);
+    atomicStore(&n_worth, 0u);
+  }
   workgroupBarrier();
-  // An invocation whose best is none of them need not look at the others.
-  let end = select(params.vocab, 0u, tops[lane] < least);
-  for (var first = lane; first < end; first += 4u * AHEAD * WG) {
-    var ahead: array<vec4<u32>, AHEAD>;
-    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG, 0u); }
-    for (var n = 0u; n < AHEAD; n += 1u) {
-      for (var j = 0u; j < 4u; j += 1u) {
-        let key = ahead[n][j];
-        let id = first + (4u * n + j) * WG;
-        if (key >= least && is_left(key, id) && in_window(key, id) && atomicLoad(&n_listed) < LIST + 1u) {
-          let slot = atomicAdd(&n_listed, 1u);
-          if (slot < LIST) {
-            list_key[slot] = key;
-            list_id[slot] = id;
-          }
+  // An invocation whose best is none of them need not have its logits looked at again; all share those of the others.
+  let top = tops[lane];
+  if (top >= least && gap_of(top) <= widest) { worth[atomicAdd(&n_worth, 1u)] = lane; }
+  workgroupBarrier();
+  let n = atomicLoad(&n_worth);
+  let end = n * ((params.vocab + WG - 1u) / WG);
+  for (var first = lane; first < end; first += 4u * WG) {
+    let at = min(vec4<u32>(first, first + WG, first + 2u * WG, first + 3u * WG), vec4<u32>(end));
+    let turns = at / n;
+    let owners = at - turns * n;
+    let ids = vec4<u32>(worth[owners.x], worth[owners.y], worth[owners.z], worth[owners.w]) + turns * WG;
+    let keys = keys_of_ids(ids);
+    for (var j = 0u; j < 4u; j += 1u) {
+      let key = keys[j];
+      let id = ids[j];
+      if (at[j] < end && key >= least && is_left(key, id) && in_window(key, id) && atomicLoad(&n_listed) < LIST + 1u) {
+        let slot = atomicAdd(&n_listed, 1u);
+        if (slot < LIST) {
+          list_key[slot] = key;
+          list_id[slot] = id;
         }
       }
     }

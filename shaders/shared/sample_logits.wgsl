@@ -1,6 +1,6 @@
 // The logits of sample as keys: biases and the repeat penalty, the best of them, and the first that is no finite number.
 const GROUPS = 256u;
-const AHEAD = 8u; // times four logits that an invocation asks for at once
+const AHEAD = select(8u, 4u, WG > 256u); // times four logits that an invocation asks for at once
 const LARGE = 3e38;
 const LOWEST_KEY = 0x00800000u; // of finite numbers
 const HIGHEST_KEY = 0xff7fffffu;
@@ -15,13 +15,14 @@ var<workgroup> bad_id: atomic<u32>;    // the first that is no finite number
 var<private> lane: u32;
 var<private> best: f32;
 
-// The keys of four candidates, `outside` past the end (0: no key of a number).
-fn keys_at(i: u32, outside: u32) -> vec4<u32> {
-  let at = vec4<u32>(i, i + WG, i + 2u * WG, i + 3u * WG);
-  let inside = min(at, vec4<u32>(params.vocab - 1u));
-  let four = vec4<f32>(logits[inside.x], logits[inside.y], logits[inside.z], logits[inside.w]);
-  return select(vec4<u32>(outside), keys_of(bitcast<vec4<u32>>(four)), at < vec4<u32>(params.vocab));
+// The keys of four ids; past the end no key of a number: 0.
+fn keys_of_ids(ids: vec4<u32>) -> vec4<u32> {
+  let at = min(ids, vec4<u32>(params.vocab - 1u));
+  let four = vec4<f32>(logits[at.x], logits[at.y], logits[at.z], logits[at.w]);
+  return select(vec4<u32>(), keys_of(bitcast<vec4<u32>>(four)), ids < vec4<u32>(params.vocab));
 }
+
+fn four_ids(i: u32) -> vec4<u32> { return vec4<u32>(i, i + WG, i + 2u * WG, i + 3u * WG); }
 
 fn within(logit: f32) -> f32 { return clamp(logit, -3.4028234663852886e38, 3.4028234663852886e38); }
 
@@ -72,19 +73,23 @@ fn penalise() {
 
 // Best logit, whether some is no finite number, and a key that the k best reach.
 fn look() {
-  var high = vec4<u32>(0u);
+  var high = vec4<u32>();
   var low = vec4<u32>(0xffffffffu);
   for (var first = lane; first < params.vocab; first += 4u * AHEAD * WG) {
     var ahead: array<vec4<u32>, AHEAD>;
-    for (var n = 0u; n < AHEAD; n += 1u) { ahead[n] = keys_at(first + 4u * n * WG, 0x80000000u); }
     for (var n = 0u; n < AHEAD; n += 1u) {
-      // Past the end are zeros: no bad numbers, and none of anybody's best.
-      let inside = vec4<u32>(first + 4u * n * WG) + vec4<u32>(0u, WG, 2u * WG, 3u * WG) < vec4<u32>(params.vocab);
-      high = max(high, select(vec4<u32>(0u), ahead[n], inside));
-      low = min(low, ahead[n]);
+      let at = min(four_ids(first + 4u * n * WG), vec4<u32>(params.vocab - 1u));
+      ahead[n] = bitcast<vec4<u32>>(vec4<f32>(logits[at.x], logits[at.y], logits[at.z], logits[at.w]));
+    }
+    for (var n = 0u; n < AHEAD; n += 1u) {
+      let keys = ahead[n] ^ (bitcast<vec4<u32>>(bitcast<vec4<i32>>(ahead[n]) >> vec4<u32>(31u)) | vec4<u32>(0x80000000u));
+      // Past the end is the last again, and nobody's best.
+      high = max(high, select(vec4<u32>(), keys, four_ids(first + 4u * n * WG) < vec4<u32>(params.vocab)));
+      low = min(low, keys);
     }
   }
-  let top = max(max(high.x, high.y), max(high.z, high.w));
+  var top = max(max(high.x, high.y), max(high.z, high.w));
+  top += select(0u, 1u, top == 0x7fffffffu); // -0 ranks as 0
   tops[lane] = top;
   if (top > HIGHEST_KEY || min(min(low.x, low.y), min(low.z, low.w)) < LOWEST_KEY) { find_bad(); }
   workgroupBarrier();
@@ -123,7 +128,7 @@ fn find_bad() {
 // The first id of the best.
 fn find_best() {
   for (var i = lane; i < params.vocab; i += 4u * WG) {
-    let keys = keys_at(i, 0u);
+    let keys = keys_of_ids(four_ids(i));
     for (var j = 0u; j < 4u; j += 1u) {
       if (keys[j] == best_key) { atomicMin(&best_id, i + j * WG); }
     }

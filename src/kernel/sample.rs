@@ -52,7 +52,7 @@ const GATHER: &str = "GATHER";
 const LARGE_GROUP: &str = "LARGE_GROUP";
 const LARGE_WG: u32 = 1024;
 /// Its workgroup memory at most.
-const LARGE_BYTES: u32 = 20 << 10;
+const LARGE_BYTES: u32 = 24 << 10;
 /// Logits that the usual workgroup asks for in one turn.
 const FEW_LOGITS: u32 = 8192;
 
