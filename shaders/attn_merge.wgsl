@@ -1,5 +1,6 @@
 // o = Σ_s w_s·sum_s / Σ_s w_s·total_s, w_s = exp(top_s − highest); then o ← norm(o) (OUT_NORM), then o ← o·gate
-// One workgroup a head, and with PRUNE one a key head behind them, which says what later tokens will see. An invocation takes a channel of every PARTS-th split, all loads at once; workgroup memory joins the parts.
+// One workgroup a head, and with PRUNE one a key head behind them, which says what later tokens will see. An invocation takes a channel of every PARTS-th
+// split, all loads at once; workgroup memory joins the parts.
 
 @group(0) @binding(0) var<storage, read> partials: array<f32>; // [heads, MAX_SPLITS, 2 + head_dim]: top, Σ p, Σ p·v
 #ifdef GATE

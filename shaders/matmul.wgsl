@@ -1,7 +1,7 @@
 // y[t, out_offset + r] = Σ_c W[r, c] · x[t, c]; BIAS adds a number to each r, RESIDUAL adds to y
 // A workgroup of 8 × 8 invocations makes TILE rows × TILE tokens: 64 (WIDE) or 32. It brings 16 columns of W (dequantized) and of
-// x into workgroup memory at a time, while the next 16 are on their way. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t + 8, ...,
-// each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
+// x into workgroup memory at a time, while the next 16 are on their way. Invocation (r, t) has rows 4r .. 4r + 3 (WIDE: and 32 further on) of tokens t, t +
+// 8, ..., each four rows of a token one vec4: no arrays in registers, since not every compiler unrolls. Rows on x, tokens on y.
 #import matmul_io
 
 const DEPTH = 4u; // vec4 columns of a tile

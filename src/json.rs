@@ -2,7 +2,8 @@
 //!
 //! `serde_json` keeps the last of two equal keys without a word: a shard index or a vocabulary that contradicts itself would pass.
 //! And `[[],[],…` takes eleven times its length in memory, `[{"":0},…` ninety times: here a text whose values would take more than
-//! [`most_bytes`] is refused while it is read. (Of a tokenizer no values are made: [`crate::text`].) Objects and arrays nest 127 deep at most (`serde_json`'s own limit).
+//! [`most_bytes`] is refused while it is read. (Of a tokenizer no values are made: [`crate::text`].) Objects and arrays nest 127 deep at most (`serde_json`'s
+//! own limit).
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};

@@ -16,8 +16,8 @@
 //!
 //! Arrows go down only, past a room, too: session and the surfaces may name every room below them but json. `gpu` names `kernel` because a
 //! device judges each kernel against its twin before a model uses it, times the ways to run it, and is measured by two of them (`gpu::harness`,
-//! `tune`, `floor`); for that it needs their list, which no graph has. `tests/layers.rs` reads the sources and holds them. `wgpu` is named only in `gpu`, JavaScript only in
-//! `web`, `std::fs` only in the command line and in `format`'s file source.
+//! `tune`, `floor`); for that it needs their list, which no graph has. `tests/layers.rs` reads the sources and holds them. `wgpu` is named only in `gpu`,
+//! JavaScript only in `web`, `std::fs` only in the command line and in `format`'s file source.
 #![deny(unsafe_code)]
 
 pub mod error;

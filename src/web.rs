@@ -203,7 +203,8 @@ impl Engine {
         Ok(done_of(done, total).unchecked_into())
     }
 
-    /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends with an empty one.
+    /// Generates a token, or the several that a GPU gives at once. The piece with `finish` is the last; the text of an answer that held nothing back ends
+    /// with an empty one.
     pub async fn next(&mut self) -> Result<EnginePiece, JsValue> {
         let Some(generation) = &mut self.generation else { return Err(not_started()) };
         let since = Instant::now();

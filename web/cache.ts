@@ -1,7 +1,7 @@
 /**
  * Model files kept on the user's machine. Each has its pieces, and a journal: one line that says which file and version it is, then a
- * SHA-256 for each piece that is whole, at last a line that it is complete, and another once a manifest agreed. A piece is in place before its line is written, a line that
- * is cut ends the journal, and every piece is held against its line when it is read: what a crash leaves is resumed or thrown
+ * SHA-256 for each piece that is whole, at last a line that it is complete, and another once a manifest agreed. A piece is in place before its line is
+ * written, a line that is cut ends the journal, and every piece is held against its line when it is read: what a crash leaves is resumed or thrown
  * away, never believed.
  *
  * OPFS where there is one (`DiskStore`), else the Cache API (`ResponseStore`). Both exist on secure pages only.

@@ -24,7 +24,8 @@ export const ENGINE_CODES = [
 /**
  * Codes that only the web has:
  * `http`: the server refused the file; `network`: no answer, or a connection that broke; `integrity`: the file is not the one of its
- * manifest; `not-cached`: no complete copy, and no network wanted; `worker`: the worker or the wasm module did not start; `crashed`: the engine panicked and this model is gone, load it again; `disposed`: used after `dispose()`.
+ * manifest; `not-cached`: no complete copy, and no network wanted; `worker`: the worker or the wasm module did not start; `crashed`: the engine panicked and
+ * this model is gone, load it again; `disposed`: used after `dispose()`.
  */
 export const WEB_CODES = ['http', 'network', 'integrity', 'not-cached', 'worker', 'crashed', 'disposed'] as const satisfies readonly KitfoxErrorCode[];
 

@@ -25,7 +25,8 @@ export class ForgettingAttentionLayer {
   }
 
   /**
-   * Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when it fails or is aborted.
+   * Loads a layer. What is given is copied, not taken; on a GPU the worker keeps its copy for the time when the device is lost. Nothing is left behind when
+   * it fails or is aborted.
    *
    * @throws {KitfoxError} `argument`, also for matrices of other sizes than were said; of a URL `http`, `network`; `format`, `tensors`, `config`;
    * `no-gpu`, `out-of-memory`, `device-lost`, `gpu` of the device; `worker`, `crashed`, `aborted`.

@@ -1,7 +1,7 @@
 /**
  * What page and worker tell each other. The page numbers its calls; every message of a call carries its number. The page
- * starts with one `load`, `load-layer`, `plan` or `probe`; the worker answers `begun` at once, then `ready` or `failed`, and from then on takes calls in the order in
- * which they come.
+ * starts with one `load`, `load-layer`, `plan` or `probe`; the worker answers `begun` at once, then `ready` or `failed`, and from then on takes calls in the
+ * order in which they come.
  */
 
 import type { Attention } from './attention.js';
@@ -78,7 +78,8 @@ export interface Ending extends Pick<Summary, 'finish' | 'stop' | 'kvBytesLive' 
 
 /**
  * From the worker; `I` is what is known of the model or the layer. An answer of text is pieces and `done`, an answer of numbers
- * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`. `failed` and `crashed` are the last message: no call can follow.
+ * `values` and `computed`, one of gates or attention `measured` and `gates` or `attention`, a measurement `measured` and `report`, one value `value`.
+ * `failed` and `crashed` are the last message: no call can follow.
  */
 export type ToPage<I = Info | LayerInfo | Plan | Probe> =
   | { type: 'begun' }

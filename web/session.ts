@@ -88,8 +88,8 @@ export class Session {
   }
 
   /**
-   * Gives up a mark: what is kept for it alone is freed. Going back there is possible as before, but what follows the mark before it is read anew. Where nothing was
-   * marked, or no more, nothing happens: giving up twice is giving up.
+   * Gives up a mark: what is kept for it alone is freed. Going back there is possible as before, but what follows the mark before it is read anew. Where
+   * nothing was marked, or no more, nothing happens: giving up twice is giving up.
    *
    * @throws {KitfoxError} `argument`; `aborted`, `disposed`, `crashed`.
    */

@@ -31,7 +31,8 @@ pub struct Arguments {
     /// Ends the text before this string; may be given several times: the one that is complete first ends it
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
-    /// Tokens whose keys have room, in whole pages of 64; a text whose keys are forgotten may grow longer. Default: what the model states, as far as 4 GiB of keys or eight times its weights hold it; else 4096
+    /// Tokens whose keys have room, in whole pages of 64; a text whose keys are forgotten may grow longer. Default: what the model states, as far as 4 GiB of
+    /// keys or eight times its weights hold it; else 4096
     #[arg(short, long, value_name = "TOKENS")]
     context: Option<usize>,
     /// Element type of the KV cache

@@ -1,7 +1,7 @@
 //! Files that commands write. Each is written beside its final name, as `OUT.N.part` (N: the process), and renamed when it is whole: a run
-//! that fails leaves what was there before, and nothing else (one that is killed leaves its part, too); two runs at once have a part each, and the last to end has its file there. A
-//! name that cannot be meant is refused before any work: a directory, one in a folder that is not there, a device (the rename would put a
-//! file in its place), and the run's own inputs, which are read while the output is written.
+//! that fails leaves what was there before, and nothing else (one that is killed leaves its part, too); two runs at once have a part each, and the last to
+//! end has its file there. A name that cannot be meant is refused before any work: a directory, one in a folder that is not there, a device (the rename would
+//! put a file in its place), and the run's own inputs, which are read while the output is written.
 
 use super::output::file_error;
 use kitfox::{Error, Result};

@@ -42,8 +42,8 @@ pub fn load(arguments: &ModelArguments, text_for: Option<&'static str>, options:
     model
 }
 
-/// Says why `auto` did not take a GPU, which kernels the one that runs did without, why nothing is pruned, and why the context is not the model's. Called when the work
-/// begins, so that an error before it is the first line.
+/// Says why `auto` did not take a GPU, which kernels the one that runs did without, why nothing is pruned, and why the context is not the model's. Called
+/// when the work begins, so that an error before it is the first line.
 pub fn say_note(model: &Model) {
     if let Some(note) = model.device_note() {
         say(&format!("note: {note}; running on {}", model.device_name()));

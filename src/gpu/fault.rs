@@ -98,15 +98,11 @@ fn describe_loss(reason: wgpu::DeviceLostReason, message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use crate::error::Error;
-    use crate::gpu::{AdapterPick, Gpu};
+    use crate::gpu::Gpu;
 
     #[test]
     fn an_uncaptured_error_is_told_once_and_a_loss_for_ever() {
-        if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
-            println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
-            return;
-        }
-        let gpu = pollster::block_on(Gpu::open(AdapterPick::Any)).unwrap();
+        let Some(gpu) = Gpu::for_tests() else { return };
         gpu.faults.check("before").unwrap();
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::STORAGE;
         let refused = wgpu::BufferDescriptor { label: Some("refused"), size: 4, usage, mapped_at_creation: false };

@@ -264,3 +264,15 @@ fn named_by_browser(info: AdapterInfo, device: &wgpu::Device) -> AdapterInfo {
 fn named_by_browser(info: AdapterInfo, _device: &wgpu::Device) -> AdapterInfo {
     info
 }
+
+#[cfg(test)]
+impl Gpu {
+    /// Any adapter's device, for this crate's own tests; none with `KITFOX_NO_GPU=1`, and the output says so.
+    pub(crate) fn for_tests() -> Option<Self> {
+        if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
+            println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
+            return None;
+        }
+        Some(pollster::block_on(Self::open(AdapterPick::Any)).unwrap())
+    }
+}

@@ -41,7 +41,7 @@ pub(super) async fn receive<T>(queue: &wgpu::Queue, mut receiver: Receiver<T>) -
 mod tests {
     use super::*;
     use crate::gpu::host::{Host, Moment, set_host};
-    use crate::gpu::{AdapterPick, Gpu, oneshot};
+    use crate::gpu::{Gpu, oneshot};
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -79,11 +79,8 @@ mod tests {
 
     #[test]
     fn the_value_comes_though_many_pauses_end_before_it() {
-        if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
-            println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
-            return;
-        }
-        let gpu = Rc::new(pollster::block_on(Gpu::open(AdapterPick::Any)).unwrap());
+        let Some(gpu) = Gpu::for_tests() else { return };
+        let gpu = Rc::new(gpu);
         let (sender, receiver) = oneshot::channel();
         SENDER.set(Some(sender));
         set_host(Rc::new(Pausing));

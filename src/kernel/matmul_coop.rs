@@ -1,7 +1,7 @@
 //! The product of [`super::matmul`] by cooperative matrices, which multiply f16 and add in f32.
 //!
-//! Same bindings, params and twin; for weights narrower than f32 but bf16 (whose numbers f16 does not reach), in rows of whole blocks of 32. The weights and x are rounded to
-//! f16 on their way into workgroup memory (x beyond ±65504 to that), so f32 models never come here and stay as exact as they are.
+//! Same bindings, params and twin; for weights narrower than f32 but bf16 (whose numbers f16 does not reach), in rows of whole blocks of 32. The weights and
+//! x are rounded to f16 on their way into workgroup memory (x beyond ±65504 to that), so f32 models never come here and stay as exact as they are.
 
 use super::layout::{self, N_FLAGS, WeightType};
 use super::matmul;

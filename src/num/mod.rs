@@ -1,9 +1,9 @@
 //! Numbers as bits: f16, bf16 and the block formats of GGUF, to floats and back. Knows nothing above it.
 //!
 //! The module of each type of a file has the same two functions: `quantize_row(x, out)` appends the bytes of `x`, `dequantize_row(bytes,
-//! out)` appends the floats of `bytes`. [`ternary`] is no such type: its one scale is the matrix's. Everything is little-endian, as in the files. All floats are those of Python's `gguf.quants`, bit for bit.
-//! So are the bytes of the simple block formats; where ggml itself searches (Q4_K, Q6_K) the search here is another one.
-//! Of equal values, those of 0 and -0 too, the largest is the first, as in ggml's C code; numpy's `min` and `max` give the last.
+//! out)` appends the floats of `bytes`. [`ternary`] is no such type: its one scale is the matrix's. Everything is little-endian, as in the files. All floats
+//! are those of Python's `gguf.quants`, bit for bit. So are the bytes of the simple block formats; where ggml itself searches (Q4_K, Q6_K) the search here is
+//! another one. Of equal values, those of 0 and -0 too, the largest is the first, as in ggml's C code; numpy's `min` and `max` give the last.
 
 mod fit;
 pub mod q4_0;

@@ -235,17 +235,13 @@ fn layer_of(program: &Program, dispatch: &Dispatch) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::{AdapterPick, Executor, Gpu};
+    use crate::gpu::{Executor, Gpu};
     use crate::kernel::rms_norm::RMS_NORM;
     use pollster::block_on;
 
     #[test]
     fn a_dispatch_that_does_something_else_than_its_twin_is_told() {
-        if std::env::var("KITFOX_NO_GPU").is_ok_and(|value| value == "1") {
-            println!("KITFOX_NO_GPU=1: nothing is tested on a GPU");
-            return;
-        }
-        let gpu = block_on(Gpu::open(AdapterPick::Any)).unwrap();
+        let Some(gpu) = Gpu::for_tests() else { return };
         let case = (RMS_NORM.cases)().remove(0);
         for wrong in [false, true] {
             let mut program = case.program.clone();

@@ -1,8 +1,8 @@
 //! The tokenizer of a model: Hugging Face's `tokenizer.json`, run by the crate `tokenizers`.
 //!
 //! Encoding adds no special tokens (the caller puts BOS first), and text that spells an added token becomes that token, as in
-//! Hugging Face. Truncation and padding in the file are for training batches, the post-processor adds special tokens: they are not used. Byte-level vocabularies (GPT-2
-//! and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
+//! Hugging Face. Truncation and padding in the file are for training batches, the post-processor adds special tokens: they are not used. Byte-level
+//! vocabularies (GPT-2 and kin) spell each byte with one printable character; for them every token stands for fixed bytes, whatever its neighbours.
 
 use super::tokenizer_read::File;
 use super::{Detokenizer, Unescape, escape, tokenizer_file};

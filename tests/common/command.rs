@@ -17,7 +17,12 @@ pub fn text(path: &Path) -> String {
 }
 
 pub fn kitfox(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kitfox")).args(arguments).stdin(Stdio::null()).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kitfox"));
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        // Mesa complains of that on stderr, before anything of ours.
+        command.env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"));
+    }
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Runs what must succeed; its stdout.

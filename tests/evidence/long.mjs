@@ -3,8 +3,8 @@
 //     npm run evidence long [TOKENS] [cpu|gpu]
 //
 // A tiny model (random weights, two layers, keys forgotten by its own ε) in headless Chromium, on the CPU device unless it is said
-// otherwise (a GPU in software takes hours), in one session with room for all of them: what stays flat does so because keys are forgotten. Results go to long.md
-// beside this file.
+// otherwise (a GPU in software takes hours), in one session with room for all of them: what stays flat does so because keys are forgotten. Results go to
+// long.md beside this file.
 
 import { writeFile } from 'node:fs/promises';
 import { gpuEnvironment } from '../../tools/setup.mjs';

@@ -89,7 +89,8 @@ fn watch(what: &str, device: &str) -> Vec<(usize, u64)> {
     numbers.collect()
 }
 
-/// What an allocator touches late comes in steps of 64 KiB, so a slope of zero reads as a few KiB. By the line of least squares through all rounds but the first fifth, in which caches fill: KiB a round.
+/// What an allocator touches late comes in steps of 64 KiB, so a slope of zero reads as a few KiB. By the line of least squares through all rounds but the
+/// first fifth, in which caches fill: KiB a round.
 fn slope(rounds: &[(usize, u64)]) -> f64 {
     let rest = &rounds[rounds.len() / 5..];
     let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / rest.len() as f64;

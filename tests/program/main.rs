@@ -10,4 +10,5 @@ mod gates;
 mod leaks;
 mod limits;
 mod manifest;
+mod outputs;
 mod session_file;

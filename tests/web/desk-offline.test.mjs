@@ -4,14 +4,13 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { cp, mkdtemp, readFile, readdir, rename, rm, writeFile } from 'node:fs/promises';
-import http from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium, openPage } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { native } from './native.mjs';
-import { root, startServer } from './server.mjs';
+import { root, startOtherHost, startServer } from './server.mjs';
 
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 /** Milliseconds from the navigation to a page that takes a person's words. */
@@ -221,18 +220,12 @@ test('two copies of the page in two folders of one origin keep their files apart
 });
 
 test('the worker, too, fetches nothing from another host, not even by a redirect', async () => {
-  const asked = [];
-  const elsewhere = http.createServer((request, response) => {
-    asked.push(request.url);
-    response.writeHead(200, { 'access-control-allow-origin': '*' }).end('here');
-  });
-  await new Promise((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
-  const host = `http://127.0.0.1:${elsewhere.address().port}`;
+  const elsewhere = await startOtherHost();
   let [asks, again] = [0, () => undefined];
   const server = await startServer([], (request, response, pathname) => {
     if (pathname !== '/models/moved.gguf') return false;
     if ((asks += 1) === 2) again();
-    response.writeHead(302, { location: `${host}/model.gguf` }).end();
+    response.writeHead(302, { location: `${elsewhere.url}/model.gguf` }).end();
     return true;
   });
   try {
@@ -243,12 +236,11 @@ test('the worker, too, fetches nothing from another host, not even by a redirect
       const { page } = await openPage(browser, `${server.url}/?device=cpu&model=models/moved.gguf`);
       // The first attempt has failed when the second comes, or the load has ended, as it would with an answer.
       await Promise.race([asksTwice, page.waitForFunction(() => !document.getElementById('error').hidden).catch(() => undefined)]);
-      assert.deepEqual(asked, [], visit);
+      assert.deepEqual(elsewhere.asked, [], visit);
       await page.close();
     }
   } finally {
     await server.close();
-    elsewhere.closeAllConnections();
-    elsewhere.close();
+    await elsewhere.close();
   }
 });

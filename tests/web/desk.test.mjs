@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import http from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -13,7 +12,7 @@ import { pageOf } from '../../www/vite.config.mjs';
 import { chromium } from './browsers.mjs';
 import { openDesk } from './desk.mjs';
 import { native } from './native.mjs';
-import { model, root, startServer } from './server.mjs';
+import { model, root, startOtherHost, startServer } from './server.mjs';
 
 const PROMPT = 'The old fox stopped at the edge of the wood, and';
 const N = 12;
@@ -353,15 +352,9 @@ test('a build writes that policy into its pages and its service worker', async (
 });
 
 test('the page’s policy lets nothing out and no other script in', async () => {
-  const asked = [];
-  const elsewhere = http.createServer((request, response) => {
-    asked.push(request.url);
-    response.writeHead(200, { 'access-control-allow-origin': '*' }).end('here');
-  });
-  await new Promise((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
+  const elsewhere = await startOtherHost();
   try {
     const { page, desk } = await open();
-    const host = `http://127.0.0.1:${elsewhere.address().port}`;
     const seen = await page.evaluate(async (host) => {
       const broken = [];
       document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => broken.push(effectiveDirective));
@@ -388,17 +381,16 @@ test('the page’s policy lets nothing out and no other script in', async () => 
       form.submit();
       await new Promise((resolve) => setTimeout(resolve, 200));
       return { broken: [...new Set(broken)].sort(), fetched, beacon, image, inline: globalThis.got ?? 'blocked', evaluated };
-    }, host);
+    }, elsewhere.url);
     assert.deepEqual([seen.fetched, seen.image, seen.inline, seen.evaluated], Array(4).fill('blocked'));
     for (const rule of ['connect-src', 'form-action', 'img-src', 'script-src', 'script-src-elem']) assert.ok(seen.broken.includes(rule), `${rule}: ${seen.broken}`);
-    assert.deepEqual(asked, []);
+    assert.deepEqual(elsewhere.asked, []);
     const policy = await page.$eval('meta[http-equiv=content-security-policy]', ({ content }) => content);
     assert.match(policy, /^default-src 'none'; connect-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; /);
     assert.equal(await desk.text('error'), '');
     await page.close();
   } finally {
-    elsewhere.closeAllConnections();
-    elsewhere.close();
+    await elsewhere.close();
   }
 });
 

@@ -111,3 +111,14 @@ export async function startServer(folders = [], first = () => false) {
   };
   return { url: `http://127.0.0.1:${server.address().port}`, close };
 }
+
+/** Another host, which takes every request: its address, what it was asked for, and a function that ends it. */
+export async function startOtherHost() {
+  const asked = [];
+  const server = await startServer([], (request, response) => {
+    asked.push(request.url);
+    response.writeHead(200, { 'access-control-allow-origin': '*' }).end('here');
+    return true;
+  });
+  return { ...server, asked };
+}
