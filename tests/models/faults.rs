@@ -15,6 +15,7 @@ use kitfox::session::{
 };
 use kitfox::{Error, Result};
 use pollster::block_on;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -267,14 +268,20 @@ fn an_allocation_of_a_load_with_alternatives_that_are_not_known_yet_that_fails_i
     unknown(Way::Equipped);
 }
 
+/// What work gives where the device is lost at these points of it, and how many points it passed.
+fn lost_at<T>(points: Range<usize>, work: impl FnOnce() -> T) -> (T, usize) {
+    arm(Fault::Lost, ALL, points);
+    let done = work();
+    (done, passed())
+}
+
 fn lost_at_any_time(way: Way) {
     if !common::gpu_expected() {
         return;
     }
     let mut model = load_with(&folder(&format!("lost {way:?}")), way.options()).unwrap();
-    arm(Fault::Lost, ALL, 0..0);
-    let want = block_on(life(&mut model)).unwrap();
-    let n_points = passed();
+    let (lived, n_points) = lost_at(0..0, || block_on(life(&mut model)));
+    let want = lived.unwrap();
     let times = way.choose(20, 6, n_points);
     let mut sweep = Sweep::new(way, "a model's life", Fault::Lost, ALL);
     for time in 0..times {
@@ -284,17 +291,13 @@ fn lost_at_any_time(way: Way) {
             lose(&model);
         }
         let before = model.recoveries();
-        arm(Fault::Lost, ALL, n..n + 1);
-        let lived = block_on(life(&mut model));
-        passed();
+        let (lived, _) = lost_at(n..n + 1, || block_on(life(&mut model)));
         assert_eq!(lived.unwrap(), want, "lost at point {n} of {n_points}");
         assert!(model.recoveries() > before, "lost at point {n}");
         sweep.same += 1;
         if time % 5 == 0 {
-            arm(Fault::Lost, ALL, n..usize::MAX);
-            let lost = block_on(life(&mut model)).unwrap_err();
-            passed();
-            assert!(matches!(lost, Error::DeviceLost(_)), "{lost}");
+            let (lived, _) = lost_at(n..usize::MAX, || block_on(life(&mut model)));
+            assert!(matches!(lived, Err(Error::DeviceLost(_))), "{lived:?}");
             sweep.errors += 1;
             assert_eq!(block_on(life(&mut model)).unwrap(), want, "after a time in which it was always lost, from point {n} on");
         }
@@ -361,25 +364,20 @@ fn lost_loads(way: Way) {
     }
     let folder = folder(&format!("loads {way:?}"));
     let load = || load_with(&folder, way.options());
-    arm(Fault::Lost, ALL, 0..0);
-    let mut model = load().unwrap();
-    let n_points = passed();
+    let (loaded, n_points) = lost_at(0..0, load);
+    let mut model = loaded.unwrap();
     let want = block_on(life(&mut model)).unwrap();
     let times = way.choose(4, 2, n_points);
     let mut sweep = Sweep::new(way, "a load", Fault::Lost, ALL);
     for n in (0..times).map(|time| time * n_points / times) {
-        arm(Fault::Lost, ALL, n..n + 1);
-        let loaded = load();
-        passed();
+        let (loaded, _) = lost_at(n..n + 1, load);
         let mut model = loaded.unwrap();
         assert_eq!(
             (block_on(life(&mut model)).unwrap(), model.recoveries()),
             (want.clone(), 1),
             "lost at point {n} of {n_points}"
         );
-        arm(Fault::Lost, ALL, n..usize::MAX);
-        let loaded = load();
-        passed();
+        let (loaded, _) = lost_at(n..usize::MAX, load);
         sweep.same += 1;
         match loaded {
             Err(Error::DeviceLost(_)) => sweep.errors += 1,
