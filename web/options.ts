@@ -254,7 +254,7 @@ const LOGITS: Record<keyof LogitsOptions, Check> = { decode: flag, signal };
 const GATES: Record<keyof GatesOptions, Check> = { signal, onProgress: callback };
 
 /** Bytes of a text at most, as of the command line's: tokenizing takes 120 times as much. The engine counts them; a character has one at least. */
-export const MOST_TEXT = 16 * 2 ** 20;
+export const MOST_TEXT = 8 * 2 ** 20;
 /** A text, as `expected` says, of so many characters at most. */
 export const text = (expected: string): Check => (value) => {
   if (typeof value !== 'string' || value === '') return expected;

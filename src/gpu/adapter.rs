@@ -3,7 +3,7 @@
 //! A software adapter (lavapipe, SwiftShader, WARP) is right but slower than kitfox's own CPU code, so it is only taken when
 //! asked for. Browsers say little about an adapter: there `isFallbackAdapter` and the architecture's name are all there is.
 
-use super::inject;
+use super::inject::{self, Fault, Point};
 use crate::error::{Error, Result};
 
 /// What an adapter says of itself.
@@ -42,9 +42,14 @@ pub async fn adapters() -> Vec<AdapterInfo> {
 /// # Errors
 /// [`Error::NoGpu`] with what was found.
 pub(super) async fn choose(pick: &AdapterPick) -> Result<(wgpu::Adapter, AdapterInfo)> {
+    let fault = inject::due(Point::Open);
+    let adapters = if fault == Some(Fault::Lost) { Vec::new() } else { list().await };
     let mut found = Vec::new();
-    for adapter in list().await {
-        let info = describe(&adapter.get_info());
+    for adapter in adapters {
+        let mut info = describe(&adapter.get_info());
+        if fault == Some(Fault::Wrong) {
+            info.name.push_str(" (another)");
+        }
         let fits = match pick {
             AdapterPick::Any => true,
             AdapterPick::HardwareOnly => !info.software,

@@ -8,6 +8,8 @@
 /// Where a fault may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
+    /// A device is asked for: what is refused is no adapter at all, what is wrong another one.
+    Open,
     /// A buffer is made.
     Buffer,
     /// A pipeline is made.

@@ -61,3 +61,8 @@ impl Host for Keeping {
         true
     }
 }
+
+/// Some ids below `vocab`, the same in every run.
+pub fn ids(n: usize, vocab: usize) -> Vec<u32> {
+    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % vocab as u32).collect()
+}

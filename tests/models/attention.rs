@@ -2,7 +2,7 @@
 //! live pages over time are those of the model.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic, also in its helpers")]
 
-use crate::common::golden;
+use crate::common::{self, golden};
 use kitfox::format::{Checkpoint, to_f32};
 use kitfox::gpu::inject::{Fault, Point, arm, passed};
 use kitfox::graph::{BufferId, Role, cpu};
@@ -208,7 +208,7 @@ fn rows_can_be_chosen_also_behind_a_sequence() {
 
 /// The CPU, and a GPU where there is one.
 fn devices() -> Vec<DeviceChoice> {
-    if crate::common::gpu_expected() { vec![DeviceChoice::Cpu, DeviceChoice::Gpu] } else { vec![DeviceChoice::Cpu] }
+    if common::gpu_expected() { vec![DeviceChoice::Cpu, DeviceChoice::Gpu] } else { vec![DeviceChoice::Cpu] }
 }
 
 /// A weight moves by at most a quarter of what its score moves by. With an exact cache scores differ by the order of their sums, over two layers:
@@ -216,7 +216,7 @@ fn devices() -> Vec<DeviceChoice> {
 /// 8: if half of a key's numbers did, and all one way, 1e-3.
 #[test]
 fn rows_on_a_gpu_are_those_of_the_cpu() {
-    if !crate::common::gpu_expected() {
+    if !common::gpu_expected() {
         return;
     }
     let cases = [
@@ -232,9 +232,7 @@ fn rows_on_a_gpu_are_those_of_the_cpu() {
                 let options = LoadOptions { device, kv, prune, context: Some(320), chunk: Some(chunk), ..LoadOptions::default() };
                 let checkpoint = block_on(format::open(&golden::directory(case))).unwrap();
                 let mut model = block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap();
-                let vocab = model.vocab() as u64;
-                let ids: Vec<u32> =
-                    (0..n as u64).map(|ix| ((ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % vocab) as u32).collect();
+                let ids = common::ids(n, model.vocab());
                 (attention(&mut model, &ids, 0..n), model.config().window)
             };
             let ((want, window), (got, _)) = (rows(DeviceChoice::Cpu, 64), rows(DeviceChoice::Gpu, 64));
@@ -266,7 +264,7 @@ fn rows_leave_out_the_pages_that_are_dead_for_the_first_of_their_32_queries() {
         let checkpoint = block_on(format::open(&golden::directory(case))).unwrap();
         block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap()
     };
-    let ids: Vec<u32> = (0..300u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect();
+    let ids = common::ids(300, 199);
     let mut model = load(Pruning::Epsilon(EPSILON));
     let gates = gates(&mut model, &ids);
     model.reset();
@@ -316,7 +314,7 @@ fn who_stops_in_the_middle_of_a_tile_leaves_the_sequence_before_it() {
 #[test]
 fn a_device_that_is_lost_gives_every_row_once() {
     const TIMES: usize = 4;
-    if !crate::common::gpu_expected() {
+    if !common::gpu_expected() {
         return;
     }
     let ids = golden::golden("fox_pro").tokens;
@@ -338,7 +336,7 @@ fn a_device_that_is_lost_gives_every_row_once() {
 
 #[test]
 fn attention_of_a_watched_model_is_watched() {
-    if !crate::common::gpu_expected() {
+    if !common::gpu_expected() {
         return;
     }
     let ids = golden::golden("fox_llama").tokens;
@@ -361,7 +359,7 @@ fn live_pages_over_time_are_those_of_the_model() {
     ];
     let mut died = false;
     for (case, prune) in cases {
-        let ids: Vec<u32> = (0..700u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect();
+        let ids = common::ids(700, 199);
         let options =
             LoadOptions { device: DeviceChoice::Cpu, context: Some(700), chunk: Some(50), prune, ..LoadOptions::default() };
         let load = |options| {

@@ -6,7 +6,7 @@ use crate::common;
 
 use crate::common::tiny::Tiny;
 use crate::common::tokenizers;
-use kitfox::gpu::inject::{Fault, Point, arm, passed};
+use kitfox::gpu::inject::{Fault, Point, arm, let_software_pass, passed};
 use kitfox::gpu::set_host;
 use kitfox::kernel::rms_norm::RMS_NORM;
 use kitfox::session::check::check_kernel;
@@ -210,22 +210,24 @@ fn recoveries(way: Way) {
     let mut model = load_with(&folder(&format!("recoveries {way:?}")), way.options()).unwrap();
     let want = logits(&mut model);
     let story = block_on(life(&mut model)).unwrap();
-    let mut sweep = Sweep::new(way, "a model's recovery", Fault::OutOfMemory, ALLOCATIONS);
-    let (mut n, mut reached) = (0, true);
-    while reached {
-        lose(&model);
-        reached = sweep.at(n, &want, || {
-            model.reset();
-            block_on(model.step(1))
-        });
-        let before = model.recoveries();
-        assert_eq!(logits(&mut model), want, "after allocation {n} of a recovery failed");
-        assert!(reached || model.recoveries() == before);
-        n += if reached { way.choose(1, 7, 1) } else { 0 };
-    }
-    sweep.tell();
-    if way == Way::Baseline {
-        told(&format!("{n} of a model's recovery"));
+    for (fault, step) in [(Fault::OutOfMemory, way.choose(1, 7, 1)), (Fault::Validation, way.choose(8, 16, 1))] {
+        let mut sweep = Sweep::new(way, "a model's recovery", fault, ALLOCATIONS);
+        let (mut n, mut reached) = (0, true);
+        while reached {
+            lose(&model);
+            reached = sweep.at(n, &want, || {
+                model.reset();
+                block_on(model.step(1))
+            });
+            let before = model.recoveries();
+            assert_eq!(logits(&mut model), want, "after {fault:?} at allocation {n} of a recovery");
+            assert!(reached || model.recoveries() == before);
+            n += if reached { step } else { 0 };
+        }
+        sweep.tell();
+        if (fault, way) == (Fault::OutOfMemory, Way::Baseline) {
+            told(&format!("{n} of a model's recovery"));
+        }
     }
     assert_eq!(block_on(life(&mut model)).unwrap(), story);
 }
@@ -316,6 +318,30 @@ fn a_device_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
 #[test]
 fn a_device_with_all_its_features_that_is_lost_at_any_time_is_back_with_the_same_continuation() {
     lost_at_any_time(Way::Equipped);
+}
+
+/// No adapter is left, or only another one.
+#[test]
+fn a_lost_device_that_cannot_be_had_again_is_one_error_until_it_can() {
+    if !common::gpu_expected() {
+        return;
+    }
+    for device in [DeviceChoice::Gpu, DeviceChoice::Auto] {
+        let_software_pass(true);
+        let mut model = load_with(&folder("gone"), LoadOptions { device, ..load_options() }).unwrap();
+        let want = block_on(life(&mut model)).unwrap();
+        for (fault, named) in [(Fault::Lost, "no"), (Fault::Wrong, "(another) now")] {
+            lose(&model);
+            for _ in 0..2 {
+                arm(fault, &[Point::Open], 0..usize::MAX);
+                let error = block_on(life(&mut model)).unwrap_err();
+                assert!(passed() > 0 && matches!(&error, Error::DeviceLost(why) if why.contains(named)), "{fault:?}: {error}");
+            }
+            let before = model.recoveries();
+            assert_eq!((block_on(life(&mut model)).unwrap(), model.recoveries()), (want.clone(), before + 1), "{fault:?}");
+        }
+        let_software_pass(false);
+    }
 }
 
 #[test]

@@ -34,11 +34,6 @@ fn gates(model: &mut Model, ids: &[u32]) -> Gates {
     block_on(model.gates(ids, &mut |_| Ok(()))).unwrap()
 }
 
-/// Some ids, the same in every run.
-fn ids(n: usize, vocab: usize) -> Vec<u32> {
-    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % vocab as u32).collect()
-}
-
 fn numbers(checkpoint: &mut Checkpoint, name: &str) -> Option<Vec<f64>> {
     let ix = checkpoint.find(name)?;
     let (ty, n_rows) = (checkpoint.tensors[ix].ty, checkpoint.tensors[ix].n_rows());
@@ -149,7 +144,7 @@ fn gates_do_not_depend_on_the_device_the_chunk_or_where_a_call_ends() {
 
 #[test]
 fn pages_that_are_used_again_give_the_gates_of_their_own_tokens() {
-    let ids = ids(700, 199);
+    let ids = common::ids(700, 199);
     for device in devices() {
         for (case, prune, overflow) in [
             ("fox_pro_pruned", Pruning::Epsilon(4.5e-5), Overflow::Slide),
@@ -170,7 +165,7 @@ fn pages_that_are_used_again_give_the_gates_of_their_own_tokens() {
 #[test]
 fn no_ids_and_a_stop_are_errors_and_the_model_goes_on() {
     let mut model = golden::load("fox_pro", DeviceChoice::Cpu, 16);
-    let ids = ids(40, 199);
+    let ids = common::ids(40, 199);
     let none = block_on(model.gates(&[], &mut |_| Ok(())));
     assert!(matches!(none, Err(Error::Argument { option, .. }) if option == "ids"));
     let mut seen = Vec::new();
@@ -209,7 +204,7 @@ fn some_gates() -> Gates {
 
 #[test]
 fn replayed_gates_are_forgotten_by_to_the_last_bit_in_prefill_and_in_decode() {
-    let (replayed, ids) = (some_gates(), ids(200, 199));
+    let (replayed, ids) = (some_gates(), common::ids(200, 199));
     for device in [DeviceChoice::Twin].into_iter().chain(devices()) {
         for prune in [Pruning::Off, Pruning::Epsilon(1e-3)] {
             let options = LoadOptions { device, context: Some(256), chunk: Some(48), prune, ..LoadOptions::default() };
@@ -239,7 +234,7 @@ fn replayed_gates_are_forgotten_by_to_the_last_bit_in_prefill_and_in_decode() {
 /// Λ behind tokens that came one by one is the sum of the table, so decoding forgets by it.
 #[test]
 fn decoding_sums_what_prefill_sums() {
-    let (replayed, ids) = (some_gates(), ids(150, 199));
+    let (replayed, ids) = (some_gates(), common::ids(150, 199));
     for device in [DeviceChoice::Twin].into_iter().chain(devices()) {
         let options = LoadOptions {
             device,
@@ -280,7 +275,7 @@ fn a_replaying_model_has_the_bounds_of_its_gates_and_prunes_by_them() {
     for device in devices() {
         let options = LoadOptions { device, context: Some(512), prune: Pruning::Epsilon(4.5e-5), ..LoadOptions::default() };
         let mut model = made_up(gates.clone(), options).unwrap();
-        for ids in ids(500, 199).chunks(model.chunk()) {
+        for ids in common::ids(500, 199).chunks(model.chunk()) {
             block_on(model.prefill(ids, false)).unwrap();
         }
         // Of 3 heads in 3 layers the second forgets: 8 pages are filled, and it needs the last (of 52 keys) alone.

@@ -7,7 +7,9 @@ use crate::slide::Reference;
 use kitfox::Error;
 use kitfox::format::{Quant, TensorType};
 use kitfox::session::load::random;
-use kitfox::session::{DeviceChoice, FinishReason, GenerateOptions, Generation, KvType, LoadOptions, Model, SamplerOptions};
+use kitfox::session::{
+    DeviceChoice, FinishReason, GenerateOptions, Generation, KvType, LoadOptions, Model, Pruning, SamplerOptions,
+};
 use pollster::block_on;
 use serde_json::json;
 use std::path::Path;
@@ -30,20 +32,20 @@ fn devices() -> Vec<DeviceChoice> {
     [DeviceChoice::Cpu].into_iter().chain(gpu).collect()
 }
 
-/// Some ids, the same in every run.
-fn ids(n: usize, vocab: usize) -> Vec<u32> {
-    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % vocab as u32).collect()
-}
-
-/// tracel-ai/models#64: WebGPU's grids have 65,535 workgroups an axis. Logits of 70,001 rows, of one token and of several. (A text of 65,536
+/// tracel-ai/models#64: WebGPU's grids have 65,535 workgroups an axis. Logits of 70,001 rows and of so many that
+/// their workgroups are more, of one token and of several. (A text of 65,536
 /// tokens is read in tests/kernels/long_context.rs.)
 #[test]
 fn more_work_than_65535_workgroups_of_an_axis_is_all_done() {
     if !common::gpu_expected() {
         return;
     }
+    [70_001, 1_048_700].into_iter().for_each(all_logits_are_there);
+}
+
+fn all_logits_are_there(vocab: usize) {
     let config = json!({
-        "model_type": "forgetting_transformer-project_fox", "vocab_size": 70_001, "hidden_size": 16, "num_hidden_layers": 1,
+        "model_type": "forgetting_transformer-project_fox", "vocab_size": vocab, "hidden_size": 16, "num_hidden_layers": 1,
         "num_heads": 1, "intermediate_size": 32,
     });
     let run = |device| {
@@ -51,15 +53,42 @@ fn more_work_than_65535_workgroups_of_an_axis_is_all_done() {
         let options =
             LoadOptions { device, chunk: Some(3), context: Some(64), kv: KvType::F32, scores: true, ..LoadOptions::default() };
         let mut model = block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap();
-        let first = block_on(model.score(&ids(3, 70_001))).unwrap();
-        (first, block_on(model.step(70_000)).unwrap())
+        let first = block_on(model.score(&common::ids(3, vocab))).unwrap();
+        (first, block_on(model.step(vocab as u32 - 1)).unwrap())
     };
     let (got, want) = (run(DeviceChoice::Gpu), run(DeviceChoice::Cpu));
-    assert_eq!(got.0.len(), 3 * 70_001);
+    assert_eq!(got.0.len(), 3 * vocab);
     for (got, want) in [(&got.0, &want.0), (&got.1, &want.1)] {
         let off = golden::worst(got, want);
         assert!(off < golden::BAR && want.iter().any(|logit| logit.abs() > 0.1), "off by {off:.1e}");
     }
+}
+
+/// Likewise a prompt of more tokens than that: whatever its chunks, the same logits behind it.
+#[test]
+fn a_prompt_of_70000_tokens_is_read_to_its_end() {
+    if !common::gpu_expected() {
+        return;
+    }
+    let read = |device, chunk| {
+        let checkpoint = block_on(kitfox::format::open(&golden::directory("fox_pro_pruned"))).unwrap();
+        let options = LoadOptions {
+            device,
+            chunk: Some(chunk),
+            context: Some(70_080),
+            kv: KvType::F32,
+            prune: Pruning::Epsilon(1e-5),
+            ..LoadOptions::default()
+        };
+        let mut model = block_on(Model::load(checkpoint, options, &mut |_| Ok(()))).unwrap();
+        let mut last = None;
+        for ids in common::ids(70_000, 199).chunks(chunk) {
+            last = block_on(model.prefill(ids, true)).unwrap();
+        }
+        last.unwrap()
+    };
+    let off = golden::worst(&read(DeviceChoice::Gpu, 1024), &read(DeviceChoice::Cpu, 512));
+    assert!(off < golden::BAR, "off by {off:.1e}");
 }
 
 /// onnxruntime#31626, of a whole model: a channel of ±800 goes through every norm. Each token's logits, behind the one layer that there is,
@@ -73,7 +102,7 @@ fn an_outlier_channel_is_finite_and_right_in_every_layer() {
             values[5] = if row % 2 == 0 { 800.0 } else { -800.0 };
         }
     };
-    let ids = ids(90, VOCAB);
+    let ids = common::ids(90, VOCAB);
     let mut reference = Tiny::new(None);
     outlier(&mut reference);
     let mut reference = Reference::new(&reference);
@@ -103,7 +132,7 @@ fn a_prompt_of_any_length_gives_the_logits_of_its_tokens_one_by_one() {
         let options = LoadOptions { kv: KvType::F32, context: Some(320), chunk: Some(128), ..on(device) };
         let open = || block_on(kitfox::format::open(&golden::directory(case))).unwrap();
         let mut model = block_on(Model::load(open(), options, &mut |_| Ok(()))).unwrap();
-        let ids = ids(258, model.vocab());
+        let ids = common::ids(258, model.vocab());
         let lengths = if case == "head_dim_128" { &lengths[..12] } else { &lengths[..] };
         // In software a GPU takes its time: one of the cases has all lengths.
         let lengths = if device == DeviceChoice::Gpu && case != "fox_pro" { &lengths[..10] } else { lengths };
@@ -134,7 +163,7 @@ fn a_cached_prefix_gives_the_answer_of_a_fresh_prompt() {
         let open = || block_on(kitfox::format::open(&golden::directory(case))).unwrap();
         let mut model = block_on(Model::load(open(), options.clone(), &mut |_| Ok(()))).unwrap();
         let mut other = block_on(Model::load(open(), options, &mut |_| Ok(()))).unwrap();
-        let ids = ids(n, model.vocab());
+        let ids = common::ids(n, model.vocab());
         let best = |logits: &[f32]| (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
         let whole = |model: &mut Model, ids: &[u32]| {
             let mut logits = None;
@@ -169,7 +198,7 @@ fn keys_and_values_are_the_same_whatever_the_chunk() {
         let saved = |chunk: usize| {
             let checkpoint = block_on(kitfox::format::open(&golden::directory("fox_pro"))).unwrap();
             let mut model = block_on(Model::load(checkpoint, options(chunk), &mut |_| Ok(()))).unwrap();
-            for ids in ids(100, model.vocab()).chunks(chunk) {
+            for ids in common::ids(100, model.vocab()).chunks(chunk) {
                 block_on(model.prefill(ids, false)).unwrap();
             }
             let (config, bytes) = (model.config().clone(), block_on(model.save(&[])).unwrap());

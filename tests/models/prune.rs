@@ -20,11 +20,6 @@ fn devices() -> Vec<DeviceChoice> {
     [DeviceChoice::Cpu].into_iter().chain(gpu).collect()
 }
 
-/// Some ids, the same in every run.
-fn ids(n: usize) -> Vec<u32> {
-    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect()
-}
-
 /// Feeds ids, some in chunks and some one by one; gives the logits after the last of each part.
 fn feed(model: &mut Model, ids: &[u32]) -> kitfox::Result<Vec<Vec<f32>>> {
     let mut logits = Vec::new();
@@ -62,7 +57,7 @@ fn off_and_an_epsilon_too_small_for_any_page_are_the_same_bits() {
         let logits = [Pruning::Off, Pruning::Epsilon(1e-300)].map(|prune| {
             let options = LoadOptions { device, prune, context: Some(512), chunk: Some(64), ..Default::default() };
             let mut model = load("fox_pro", options).unwrap();
-            let logits = feed(&mut model, &ids(400)).unwrap();
+            let logits = feed(&mut model, &common::ids(400, 199)).unwrap();
             assert_eq!(block_on(model.live_kv_fraction()).unwrap(), 1.0);
             logits
         });
@@ -98,7 +93,7 @@ fn a_sequence_outgrows_its_context_as_long_as_live_pages_fit() {
         let options = LoadOptions { device, kv: KvType::F32, chunk: Some(64), ..Default::default() };
         let whole = LoadOptions { context: Some(4096), prune: Pruning::Off, ..options.clone() };
         let small = LoadOptions { context: Some(640), prune: Pruning::Epsilon(EPSILON), ..options };
-        let ids = ids(if device == DeviceChoice::Cpu { 3840 } else { 1200 });
+        let ids = common::ids(if device == DeviceChoice::Cpu { 3840 } else { 1200 }, 199);
         let (mut whole, mut small) = (load("fox_pro", whole).unwrap(), load("fox_pro", small).unwrap());
         let (want, got) = (feed(&mut whole, &ids).unwrap(), feed(&mut small, &ids).unwrap());
         let off = furthest(&got, &want);
@@ -117,7 +112,7 @@ fn what_does_not_fit_is_refused_with_the_counts_and_leaves_the_sequence_as_it_wa
         let prune = Pruning::Epsilon(1e-300);
         let options = LoadOptions { device, prune, context: Some(120), chunk: Some(32), ..Default::default() };
         let mut model = load("fox_pro", options).unwrap();
-        feed(&mut model, &ids(128)).unwrap();
+        feed(&mut model, &common::ids(128, 199)).unwrap();
         let full = block_on(model.step(1)).unwrap_err();
         assert!(matches!(full, Error::PagesFull { tokens: 129, free: 0, context: 120, .. }), "{full}");
         assert_eq!((full.code(), model.pos()), ("context-full", 128));
@@ -135,7 +130,7 @@ fn going_back_by_mark_or_by_ids_is_as_if_it_had_never_gone_on() {
         let prune = Pruning::Epsilon(EPSILON);
         let options = LoadOptions { device, prune, context: Some(context), chunk: Some(64), ..Default::default() };
         let mut model = load("fox_pro", options).unwrap();
-        let opening = ids(30);
+        let opening = common::ids(30, 199);
         block_on(model.prefill(&opening[..29], false)).unwrap();
         let ids = greedy(&mut model, opening[29], end / 2 - 30);
         assert_eq!(model.pos(), end / 2 - 1);
@@ -165,7 +160,7 @@ fn marks_pin_their_pages_until_they_are_released() {
     let prune = Pruning::Epsilon(EPSILON);
     let options = LoadOptions { device: DeviceChoice::Cpu, prune, context: Some(768), chunk: Some(64), ..Default::default() };
     let mut model = load("fox_pro", options).unwrap();
-    let ids = ids(4000);
+    let ids = common::ids(4000, 199);
     let mut marks = Vec::new();
     let full = loop {
         let at = model.pos();
@@ -188,7 +183,7 @@ fn what_is_known_without_asking_the_device_is_never_less_than_what_is_live() {
         for prune in [Pruning::Epsilon(EPSILON), Pruning::Off] {
             let mut model = load("fox_pro", LoadOptions { prune, ..options.clone() }).unwrap();
             assert_eq!(model.kv_bytes_known(), KvBytes::default());
-            let ids = ids(if device == DeviceChoice::Cpu { 960 } else { 640 });
+            let ids = common::ids(if device == DeviceChoice::Cpu { 960 } else { 640 }, 199);
             let of_page = model.kv_bytes_pool() / (1024 / 64) / (model.config().n_layers * model.config().n_kv_heads) as u64;
             for (turn, part) in ids.chunks(64).enumerate() {
                 feed(&mut model, part).unwrap();
@@ -215,7 +210,7 @@ fn what_is_known_without_asking_the_device_is_never_less_than_what_is_live() {
     }
     let windowed = LoadOptions { device: DeviceChoice::Cpu, chunk: Some(32), context: Some(512), ..Default::default() };
     let mut model = load("fla_window_bias", windowed).unwrap();
-    feed(&mut model, &ids(300)).unwrap();
+    feed(&mut model, &common::ids(300, 199)).unwrap();
     let known = model.kv_bytes_known();
     assert_eq!(known.live, block_on(model.kv_bytes_live()).unwrap());
     assert!(known.freed > known.live, "{known:?}: the window is short");
@@ -229,7 +224,7 @@ fn a_mark_of_a_sequence_that_is_given_up_frees_what_it_alone_held() {
         let mut model = load("fox_pro", options).unwrap();
         let mut all = Sequences::default();
         let number = all.open();
-        let ids = ids(900);
+        let ids = common::ids(900, 199);
         let append = |all: &mut Sequences, model: &mut Model, ids: &[u32]| {
             all.append(model, number, ids).unwrap();
             loop {
@@ -272,7 +267,7 @@ fn marks_outlive_the_turns_of_others() {
         let mut model = load("fox_pro", options).unwrap();
         let mut all = Sequences::default();
         let (number, other) = (all.open(), all.open());
-        let ids = ids(900);
+        let ids = common::ids(900, 199);
         let append = |all: &mut Sequences, model: &mut Model, number: u32, ids: &[u32]| {
             all.append(model, number, ids).unwrap();
             let mut steps = 0;
@@ -337,7 +332,7 @@ fn the_oldest_pages_slide_away_on_every_device_alike() {
                 ..Default::default()
             };
             let mut model = load(case, options).unwrap();
-            all.push((case, device, feed(&mut model, &ids(500)).unwrap()));
+            all.push((case, device, feed(&mut model, &common::ids(500, 199)).unwrap()));
             assert!(block_on(model.live_kv_fraction()).unwrap() < 0.5, "{case} {device:?}");
         }
     }

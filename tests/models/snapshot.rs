@@ -19,11 +19,6 @@ fn devices() -> Vec<DeviceChoice> {
     [DeviceChoice::Cpu].into_iter().chain(gpu).collect()
 }
 
-/// Some ids, the same in every run.
-fn ids(n: usize) -> Vec<u32> {
-    (0..n as u64).map(|ix| (ix.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32 % 199).collect()
-}
-
 fn read(model: &mut Model, ids: &[u32]) {
     block_on(model.read(ids)).unwrap();
 }
@@ -59,14 +54,14 @@ fn a_restored_session_goes_on_as_if_it_had_never_been_saved() {
             let (mut model, mut other) = (load(case, options.clone()), load(case, options));
             let lengths: &[usize] = if device == DeviceChoice::Cpu { &[1, 63, 64, 65, 257, 600] } else { &[64, 201] };
             for &n in lengths {
-                let ids = ids(n + 20);
+                let ids = common::ids(n + 20, 199);
                 model.reset();
                 read(&mut model, &ids[..n]);
                 let bytes = block_on(model.save(&ids[n..n + 2])).unwrap();
                 assert_eq!(model.history(), &ids[..n]);
                 let want = go_on(&mut model, &ids[n..]);
                 // In a model of another past, and in the one that has gone on.
-                read(&mut other, &self::ids(77)[7..]);
+                read(&mut other, &common::ids(77, 199)[7..]);
                 for model in [&mut other, &mut model] {
                     assert_eq!(block_on(model.restore(&bytes)).unwrap(), ids[n..n + 2], "{case} {device:?} {n}");
                     assert_eq!((model.pos(), model.history()), (n, &ids[..n]));
@@ -89,7 +84,7 @@ fn what_is_forgotten_is_not_saved() {
         let (n, after) = if device == DeviceChoice::Cpu { (3000, 1000) } else { (1300, 200) };
         let options =
             LoadOptions { device, prune: Pruning::Epsilon(4.5e-5), context: Some(1024), chunk: Some(64), ..Default::default() };
-        let ids = ids(n + after + 10);
+        let ids = common::ids(n + after + 10, 199);
         let (mut model, mut small) =
             (load("fox_pro", options.clone()), load("fox_pro", LoadOptions { context: Some(640), ..options }));
         read(&mut model, &ids[..n]);
@@ -115,7 +110,7 @@ fn devices_chunks_and_pool_sizes_do_not_matter() {
         };
         let others = devices().into_iter().chain([DeviceChoice::Twin]);
         let mut model = load(case, options(DeviceChoice::Cpu, 64, 512));
-        let ids = ids(310);
+        let ids = common::ids(310, 199);
         read(&mut model, &ids[..300]);
         let bytes = block_on(model.save(&[])).unwrap();
         let want = go_on(&mut model, &ids[300..]);
@@ -147,7 +142,7 @@ fn a_session_that_slides_is_saved_and_goes_on_sliding() {
         };
         let refusing = LoadOptions { overflow: Overflow::Error, context: Some(1024), ..options.clone() };
         let (mut model, mut other) = (load("fox_pro", options.clone()), load("fox_pro", options));
-        let ids = ids(610);
+        let ids = common::ids(610, 199);
         read(&mut model, &ids[..400]);
         let bytes = block_on(model.save(&[])).unwrap();
         block_on(other.restore(&bytes)).unwrap();
@@ -199,7 +194,7 @@ fn damaged_bytes_are_refused_and_change_nothing() {
         ..Default::default()
     };
     let mut model = load("fox_pro", options.clone());
-    let ids = ids(200);
+    let ids = common::ids(200, 199);
     read(&mut model, &ids[..130]);
     let bytes = block_on(model.save(&[1, 2])).unwrap();
     model.reset();
@@ -248,7 +243,7 @@ fn damaged_bytes_are_refused_and_change_nothing() {
 fn another_model_cache_or_pruning_and_too_small_a_context_are_refused_by_name() {
     let options = LoadOptions { device: DeviceChoice::Cpu, context: Some(512), chunk: Some(64), ..Default::default() };
     let mut model = load("fox_pro", options.clone());
-    read(&mut model, &ids(300));
+    read(&mut model, &common::ids(300, 199));
     let bytes = block_on(model.save(&[])).unwrap();
     let other = |case: &str, options: LoadOptions| refused(&mut load(case, options), &bytes, case).to_string();
     assert!(other("fox_pro_pruned", options.clone()).contains("model"));
@@ -265,10 +260,10 @@ fn another_model_cache_or_pruning_and_too_small_a_context_are_refused_by_name() 
         ..Default::default()
     };
     let mut model = load("fox_pro", pruned(512));
-    read(&mut model, &ids(300));
+    read(&mut model, &common::ids(300, 199));
     let bytes = block_on(model.save(&[])).unwrap();
     let mut small = load("fox_pro", pruned(128));
-    read(&mut small, &ids(20));
+    read(&mut small, &common::ids(20, 199));
     let own = block_on(small.save(&[])).unwrap();
     assert!(matches!(refused(&mut small, &bytes, "pages"), Error::PagesFull { tokens: 300, .. }));
     assert!(block_on(small.save(&[])).unwrap() == own);

@@ -181,7 +181,7 @@ test('a device that is destroyed in any phase is back, and what is asked for com
   assert.deepEqual(complaints, []);
 });
 
-test('memory that a GPU refuses, an invalid buffer and a loss, in a load and after it: a typed error or the same answer, and the next call works', async () => {
+test('memory that a GPU refuses, an invalid allocation and a loss, in a load and after it: a typed error or the same answer, and the next call works', async () => {
   const { page, complaints } = await openPage(browser, `${server.url}/blank`);
   await page.exposeFunction('refuse', (n, kind) => page.workers()[0].evaluate((n, kind) => self.refuse(n, kind), n, kind));
   await page.exposeFunction('passed', () => page.workers()[0].evaluate(() => self.passed()));
@@ -223,13 +223,13 @@ test('memory that a GPU refuses, an invalid buffer and a loss, in a load and aft
     }
     return told;
   };
-  const { want, buffers, all, memory, invalid, after, loads, lost } = await inPage(page, run, `/deep/${SMALL}.gguf`);
-  assert.ok(buffers > 20 && all > buffers && want.split(',').length === 6);
+  const { want, allocations, all, memory, invalid, after, loads, lost } = await inPage(page, run, `/deep/${SMALL}.gguf`);
+  assert.ok(allocations > 40 && all > allocations && want.split(',').length === 6);
   assert.match(memory, /^out-of-memory: /);
   assert.match(invalid, /^gpu: /);
   assert.deepEqual(after, [true, want]);
   // What is invalid is tried once more, with every kernel as it was recorded.
-  for (const { n, kind, said } of loads) assert.equal(said, kind === 'memory' ? 'out-of-memory' : undefined, `${kind} at buffer ${n} of ${buffers}`);
+  for (const { n, kind, said } of loads) assert.equal(said, kind === 'memory' ? 'out-of-memory' : undefined, `${kind} at allocation ${n} of ${allocations}`);
   for (const { n, ids } of lost) assert.equal(ids, want, `lost at point ${n} of ${all} of a load`);
   assert.ok(lost[0].recovered > 0, 'the load began anew');
   assert.deepEqual(complaints, []);

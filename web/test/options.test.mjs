@@ -60,7 +60,7 @@ test('bad generate options are refused by name', () => {
   const long = 'a'.repeat(MOST_TEXT);
   for (const check of [(text) => checkGenerate(text, {}), (text) => checkText('score', text), (text) => checkGates('gates', text, {}), checkTokenize]) {
     check(long);
-    refuses(() => check(`${long}a`), /(prompt|text): expected a text of at most 16777216 bytes, got .{1,99}$/);
+    refuses(() => check(`${long}a`), /(prompt|text): expected a text of at most 8388608 bytes, got .{1,99}$/);
   }
   checkTokenize('');
   for (const prompt of ['', undefined, 3]) refuses(() => checkGenerate(prompt, {}), /prompt: expected a text/);

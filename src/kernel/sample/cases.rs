@@ -34,6 +34,8 @@ enum Logits {
     Equal,
     /// All the same.
     Flat,
+    /// -0, but for the third, which is 0: as good, and the first of them is the best.
+    Zero,
     /// The largest and the least floats.
     Extreme,
     /// One is this.
@@ -41,14 +43,17 @@ enum Logits {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    use Logits::{Bad, Equal, Extreme, Flat, Wide};
+    use Logits::{Bad, Equal, Extreme, Flat, Wide, Zero};
     let penalised = Options { penalty: 1.3, recent: 6, ..PLAIN };
     let half = 1 << 31;
     let mut all = Vec::new();
     for (ix, ty) in WeightType::ALL.into_iter().enumerate() {
         all.push(("default", Wide, 100 + ix, Options { top_k: 40, widest: 3.0, rate: 1.25, ..penalised }, Some(ty)));
     }
-    for (vocab, logits) in [(5, Wide), (700, Wide), (5000, Wide), (5000, Equal), (2600, Flat), (70_001, Wide)] {
+    let small = [(5, Wide), (300, Zero), (700, Wide), (5000, Wide), (5000, Equal), (2600, Flat)];
+    // Those that a larger workgroup may take.
+    let large = [(FEW_LOGITS as usize + 1, Zero), (9001, Equal), (9001, Flat), (9001, Extreme), (70_001, Wide)];
+    for (vocab, logits) in small.into_iter().chain(large) {
         all.extend([
             ("plain", logits, vocab, PLAIN, None),
             ("greedy", logits, vocab, Options { greedy: true, ..penalised }, None),
@@ -67,7 +72,8 @@ pub(super) fn cases() -> Vec<Case> {
     all.push(("usual, all recent", Wide, 5000, Options { recent: u32::MAX, ..usual }, None));
     for options in [PLAIN, Options { greedy: true, ..PLAIN }, Options { top_p: half, ..penalised }, usual] {
         let milder = &BIASES[4..];
-        for (logits, vocab) in [(Wide, 5), (Wide, 700), (Flat, 5000), (Extreme, 700), (Bad(f32::NAN), 1000)] {
+        let kinds = [(Wide, 5), (Wide, 700), (Flat, 5000), (Extreme, 700), (Bad(f32::NAN), 1000)];
+        for (logits, vocab) in kinds.into_iter().chain([(Wide, 9001), (Equal, 9001), (Bad(f32::NAN), 9001)]) {
             all.push(("biased", logits, vocab, Options { biases: BIASES, ..options }, None));
             all.push(("slightly biased", logits, vocab, Options { biases: milder, ..options }, None));
         }
@@ -76,6 +82,11 @@ pub(super) fn cases() -> Vec<Case> {
     all.push(("all that came before", Wide, 5, Options { penalty: 2.0, recent: u32::MAX, ..PLAIN }, None));
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         all.push(("no number", Bad(bad), 1000, penalised, Some(WeightType::F32)));
+        all.push(("no number", Bad(bad), 9001, penalised, None));
+    }
+    for (logits, vocab) in [(Zero, 300), (Wide, 9001), (Zero, 9001), (Bad(f32::NAN), 9001)] {
+        all.push(("greedy", logits, vocab, Options { greedy: true, ..PLAIN }, Some(WeightType::F16)));
+        all.push(("default", logits, vocab, Options { top_k: 40, widest: 3.0, rate: 1.25, ..penalised }, Some(WeightType::F16)));
     }
     all.into_iter()
         .enumerate()
@@ -98,6 +109,7 @@ fn logits_of(logits: Logits, vocab: usize) -> Vec<f32> {
         Logits::Wide => wide,
         Logits::Equal => wide.into_iter().map(few).collect(),
         Logits::Flat => vec![-2.5; vocab],
+        Logits::Zero => (0..vocab).map(|ix| if ix == 2 { 0.0 } else { -0.0 }).collect(),
         Logits::Extreme => wide.into_iter().map(|x| if x > 0.0 { f32::MAX } else { f32::MIN }).collect(),
         Logits::Bad(bad) => wide.into_iter().enumerate().map(|(ix, x)| if ix == 700 { bad } else { x }).collect(),
     }

@@ -116,6 +116,8 @@ enum Trouble {
     Gone,
     /// It cannot be read from this byte on.
     Breaks(u64),
+    /// Other numbers stand from this byte on.
+    Other(u64),
 }
 
 /// A file that is in trouble at times.
@@ -144,13 +146,18 @@ impl Source for Troubled {
             Trouble::Breaks(from) if at + n as u64 > from => {
                 Box::pin(async { Err(Error::Io { file: "model.gguf".into(), action: "read", reason: "a test".into() }) })
             }
+            Trouble::Other(from) => Box::pin(async move {
+                let mut bytes = self.file.read(at, n).await?;
+                bytes.iter_mut().zip(at..).filter(|(_, at)| *at >= from).for_each(|(byte, _)| *byte ^= 1);
+                Ok(bytes)
+            }),
             _ => self.file.read(at, n),
         }
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_read_when_the_device_is_lost_is_one_error_until_it_can() {
+fn a_file_that_cannot_be_read_or_is_another_when_the_device_is_lost_is_one_error_until_it_is_back() {
     if !common::gpu_expected() {
         return;
     }
@@ -163,12 +170,13 @@ fn a_file_that_cannot_be_read_when_the_device_is_lost_is_one_error_until_it_can(
     let load = async { Model::load(kitfox::format::read(Box::new(source)).await?, load_options(), &mut |_| Ok(())).await };
     let mut model = block_on(load).unwrap();
     let want = block_on(life(&mut model)).unwrap();
-    for of in [Trouble::Gone, Trouble::Breaks(half)] {
+    for of in [Trouble::Gone, Trouble::Breaks(half), Trouble::Other(half)] {
         lose_model(&model);
         trouble.set(of);
         for _ in 0..2 {
             let error = block_on(life(&mut model)).unwrap_err();
-            assert!(matches!(&error, Error::DeviceLost(why) if why.contains("model.gguf")), "{of:?}: {error}");
+            let code = if matches!(of, Trouble::Other(_)) { "format" } else { "device-lost" };
+            assert!(error.code() == code && error.to_string().contains("model.gguf"), "{of:?}: {error}");
         }
         let before = model.recoveries();
         trouble.set(Trouble::None);
