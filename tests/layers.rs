@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails as tests do")]
 
-use std::ffi::OsStr;
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
@@ -187,25 +186,6 @@ fn arrows_go_down_and_platforms_stay_in_their_rooms() {
         found.extend(problems(&name, &read_to_string(&path).unwrap()));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
-}
-
-#[test]
-fn no_file_is_too_long() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["src", "shaders", "tests", "fuzz", "tools", "web", "www", "examples"];
-    let mut open = folders.map(|folder| root.join(folder)).to_vec();
-    while let Some(folder) = open.pop() {
-        for path in read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let word = |part: Option<&OsStr>| part.and_then(OsStr::to_str).unwrap_or_default().to_owned();
-            if path.is_dir() {
-                let generated = ["dist", "node_modules", "target", "fixtures", "corpus"].contains(&&*word(path.file_name()));
-                open.extend((!generated).then_some(path));
-            } else if ["rs", "wgsl", "ts", "jsx", "js", "mjs", "css", "html"].contains(&&*word(path.extension())) {
-                let lines = read_to_string(&path).unwrap().lines().count();
-                assert!(lines <= 500, "{} has {lines} lines", path.display());
-            }
-        }
-    }
 }
 
 #[test]

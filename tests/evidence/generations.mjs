@@ -8,7 +8,7 @@
 import { writeFile } from 'node:fs/promises';
 import { main, root } from '../../tools/shared.mjs';
 import { inPage } from '../web/browsers.mjs';
-import { sections, table } from '../web/rounds.mjs';
+import { heapBytes, sections, slope, table } from '../web/rounds.mjs';
 
 const [TEXTS, STEP] = [200, 10];
 const MODEL = 'fox_pro_pruned';
@@ -32,19 +32,6 @@ const write = async (Kitfox, { collect }, { device, url, n }) => {
   return { made: createBuffer, given: destroy, pipelines: createComputePipeline, groups: createBindGroup, wasm: globalThis.fox.info.heapBytes };
 };
 
-async function heap(session) {
-  for (let n = 0; n < 2; n += 1) await session.send('HeapProfiler.collectGarbage');
-  return (await session.send('Runtime.getHeapUsage')).usedSize;
-}
-
-/** Least squares: by how much `y` grows for each text. */
-function slope(samples, name) {
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const [xs, ys] = [samples.map(({ text }) => text), samples.map((sample) => sample[name])];
-  const [x, y] = [mean(xs), mean(ys)];
-  return mean(xs.map((at, ix) => (at - x) * (ys[ix] - y))) / mean(xs.map((at) => (at - x) ** 2));
-}
-
 await main(async () => {
   const told = await sections(MODEL, 2, [['Chromium', 'cpu'], ['Chromium', 'gpu']], async ({ page, device, url }) => {
     const mine = await page.createCDPSession();
@@ -52,12 +39,12 @@ await main(async () => {
     for (let text = STEP; text <= TEXTS; text += STEP) {
       const held = await inPage(page, write, { device, url, n: STEP });
       const [worker] = page.workers();
-      samples.push({ text, ...held, worker: await heap(worker.client), page: await heap(mine) });
+      samples.push({ text, ...held, worker: await heapBytes(worker.client), page: await heapBytes(mine) });
       console.log(device, JSON.stringify(samples.at(-1)));
     }
     const warm = samples.slice(WARM);
     const names = ['made', 'given', 'pipelines', 'groups', 'wasm', 'worker', 'page'];
-    const slopes = Object.fromEntries(names.map((name) => [name, slope(warm, name)]));
+    const slopes = Object.fromEntries(names.map((name) => [name, slope(warm.map((sample) => sample[name])) / STEP]));
     const grown = names.filter((name) => slopes[name] > (name === 'worker' || name === 'page' ? MOST_BYTES : 0));
     if (grown.length > 0) throw new Error(`${device}: ${grown.map((name) => `${name} grows by ${slopes[name]} a text`).join(', ')}`);
     const head = ['texts', 'buffers made', 'buffers given back', 'pipelines made', 'bind groups made', 'wasm heap, bytes', "the worker's JavaScript, bytes", "the page's JavaScript, bytes"];

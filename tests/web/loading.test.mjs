@@ -265,10 +265,16 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       assert.deepEqual(faults.take('/f/flipped.gguf.manifest.json'), ['whole']);
 
       const manifest = manifestOf(bytes);
-      const worse = faults.set('/f/worse.gguf', { flips: [9_000_000, 9_000_000] });
-      const [twice, after] = await loads({ url: worse, manifest }, { url: worse, manifest });
-      assert.match(twice.error, new RegExp(`^integrity: \\S+worse.gguf: piece 2 \\(from byte ${2 * PIECE}\\): expected SHA-256 ${manifest.sha256[2]}, got [0-9a-f]{64}$`));
-      worked(after, 'resume');
+      // Each piece in turn, the short one at the end too; each load goes on behind the pieces that were right.
+      assert.ok(bytes.length % PIECE > 0);
+      const ends = manifest.sha256.map((_, ix) => Math.min((ix + 1) * PIECE, bytes.length) - 1);
+      const worse = faults.set('/f/worse.gguf', { flips: ends.flatMap((end) => [end, end]) });
+      const told = await loads(...Array(ends.length + 1).fill({ url: worse, manifest }));
+      worked(told.pop(), 'resume');
+      for (const [ix, { error }] of told.entries()) {
+        const where = `piece ${ix} \\(from byte ${ix * PIECE}\\)`;
+        assert.match(error, new RegExp(`^integrity: \\S+worse.gguf: ${where}: expected SHA-256 ${manifest.sha256[ix]}, got [0-9a-f]{64}$`));
+      }
 
       // A copy that came without a manifest is held against one that comes later.
       const other = faults.set('/f/unchecked.gguf', { flips: [LAST - 1_000_000] });
@@ -278,7 +284,7 @@ for (const [name, launch] of [['Chromium', chromium], ['Firefox', firefox]]) {
       assert.match(checked.kinds, /^restart/);
 
       const short = { ...manifestOf(bytes.subarray(0, 9_000_000)) };
-      const [lies, hostile] = await loads({ url: '/f/worse.gguf', manifest: short, cache: 'off' }, { url: worse, manifest: { ...manifest, sha256: ['x'] } });
+      const [lies, hostile] = await loads({ url: worse, manifest: short, cache: 'off' }, { url: worse, manifest: { ...manifest, sha256: ['x'] } });
       assert.match(lies.error, /^integrity: \S+worse.gguf: expected 9000000 bytes by its manifest, got \d+$/);
       assert.match(hostile.error, /^format: load: manifest: sha256: expected 5 pieces/);
       faults.set('/f/bad.manifest.json', { always: html });

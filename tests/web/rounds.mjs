@@ -51,15 +51,27 @@ const row = (cells) => `| ${cells.join(' | ')} |`;
 /** Rows of cells as a table; the first is its head. */
 export const table = ([head, ...rows]) => [row(head), row(head.map(() => '---')), ...rows.map(row)].join('\n');
 
+/** Least squares: by how much values grow from one to the next. */
+export function slope(values) {
+  const [x, y] = [(values.length - 1) / 2, values.reduce((sum, value) => sum + value, 0) / values.length];
+  const sums = values.map((value, ix) => [(ix - x) * (value - y), (ix - x) ** 2]);
+  return sums.reduce((sum, [product]) => sum + product, 0) / sums.reduce((sum, [, square]) => sum + square, 0);
+}
+
+/** The JavaScript of a page or a worker of Chromium, in bytes, after a collection: a second one takes what the first let go. */
+export async function heapBytes(session) {
+  for (let n = 0; n < 2; n += 1) await session.send('HeapProfiler.collectGarbage');
+  return (await session.send('Runtime.getHeapUsage')).usedSize;
+}
+
 /** What is held besides: the page's own JavaScript (in Chromium), and the browser's processes where they can be asked (Linux). */
 export async function holdings(browser, page) {
   // Firefox's first process keeps for whoever drives it what every answer of the network held: pages and workers are in the others.
   if ((await browser.version()).startsWith('firefox')) return { page: 0, browser: await resident(browser.process().pid, true), workers: page.workers().length };
   const session = await page.createCDPSession();
-  await session.send('HeapProfiler.collectGarbage');
-  const { usedSize } = await session.send('Runtime.getHeapUsage');
+  const bytes = await heapBytes(session);
   await session.detach();
-  return { page: usedSize, browser: await resident(browser.process().pid), workers: page.workers().length };
+  return { page: bytes, browser: await resident(browser.process().pid), workers: page.workers().length };
 }
 
 /** Bytes of a process and those below it, or of these alone. */

@@ -284,6 +284,34 @@ test('an abort arrives before the start, in prefill, in decode, while waiting, a
   assert.notEqual(made[0].engine.prompt, 'never');
 });
 
+test('an abort at the last token ends the call; once the end is taken it changes nothing', async () => {
+  const fox = await Kitfox.load('m');
+  // The end is on its way, or there and not taken.
+  for (const wait of [0, 50]) {
+    const ends = new AbortController();
+    const atLast = fox.generate('abc', { signal: ends.signal, maxTokens: 3 });
+    const pieces = [];
+    await assert.rejects(promptly((async () => {
+      for await (const { ids } of atLast) {
+        pieces.push(...ids);
+        if (pieces.length < 3) continue;
+        await sleep(wait);
+        ends.abort();
+      }
+    })()), { code: 'aborted' });
+    assert.deepEqual(pieces, [1, 2, 3]);
+    assert.deepEqual([atLast.summary.finish, atLast.summary.tokens], ['aborted', 3]);
+    await stillWorks(fox);
+  }
+  const ends = new AbortController();
+  const ended = fox.generate('abc', { signal: ends.signal, maxTokens: 3 });
+  assert.equal(await promptly(collect(ended)), 'abc');
+  ends.abort();
+  assert.deepEqual(await ended.next(), { done: true, value: undefined });
+  assert.equal(ended.summary.finish, 'length');
+  await stillWorks(fox);
+});
+
 test('a call that fails fails alone', async () => {
   const fox = await Kitfox.load('m');
   const [bad, good] = await Promise.allSettled([collect(fox.generate('bad')), collect(fox.generate('ok', { maxTokens: 2 }))]);

@@ -46,11 +46,12 @@ test('no file is longer than one sitting, and a kernel not than one look', async
     const lines = (await readFile(`${root}src/kernel/${name}`, 'utf8')).split('\n').length - 1;
     assert.ok(lines <= 200, `src/kernel/${name} has ${lines} lines`);
   }
-  const kinds = /\.(wgsl|ts|mjs|js|css|html)$/;
-  const skipped = /(^|\/)(node_modules|dist|target|docs)\//;
-  for (const folder of ['shaders', 'web', 'www', 'tools', 'tests', 'examples'].filter((folder) => existsSync(root + folder))) {
-    for (const name of await readdir(root + folder, { recursive: true })) {
-      if (!kinds.test(name) || skipped.test(name)) continue;
+  const kinds = /\.(rs|wgsl|ts|jsx|mjs|js|css|html)$/;
+  const skipped = /(^|\/)(node_modules|dist|target|corpus)\//;
+  for (const folder of ['src', 'shaders', 'web', 'www', 'tools', 'tests', 'fuzz', 'examples'].filter((folder) => existsSync(root + folder))) {
+    const names = (await readdir(root + folder, { recursive: true })).filter((name) => kinds.test(name) && !skipped.test(name));
+    assert.ok(names.length > 0, `${folder}: some are found`);
+    for (const name of names) {
       const lines = (await readFile(`${root}${folder}/${name}`, 'utf8')).split('\n').length - 1;
       assert.ok(lines <= (name.endsWith('.wgsl') ? 200 : 500), `${folder}/${name} has ${lines} lines`);
     }
