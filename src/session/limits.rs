@@ -2,9 +2,12 @@
 
 use super::Model;
 
-/// Bytes of a text: the longest novel twice, and once in wasm, which has 4 GB: tokenizing takes 120 times as much memory, 400 times where each
-/// character is a part of its own.
-pub const MAX_TEXT: usize = if cfg!(target_arch = "wasm32") { 8 << 20 } else { 16 << 20 };
+/// Bytes of a text in wasm, which has 4 GB: the longest novel. Tokenizing takes 120 times as much memory, 400 times where each character is a
+/// part of its own.
+const MAX_WASM_TEXT: usize = 8 << 20;
+
+/// Bytes of a text.
+pub const MAX_TEXT: usize = if cfg!(target_arch = "wasm32") { MAX_WASM_TEXT } else { 2 * MAX_WASM_TEXT };
 
 impl Model {
     /// Bytes of a saved session for [`Model::restore`]: four times what the cache takes, so that a session of another model is told as that,

@@ -114,7 +114,7 @@ test('ranges are those of the engine', async () => {
   assert.equal(MOST_CONTEXT, await constant('session/load.rs', 'MAX_CONTEXT'));
   assert.equal(MOST_IN_FLIGHT, await constant('session/draw.rs', 'MAX_IN_FLIGHT'));
   assert.equal(MOST_BIASES, await constant('kernel/sample/options.rs', 'MAX_BIASES'));
-  assert.equal(MOST_TEXT, await constant('session/limits.rs', 'MAX_TEXT'));
+  assert.equal(MOST_TEXT, await constant('session/limits.rs', 'MAX_WASM_TEXT'));
 });
 
 test('every option of `kitfox generate` is one here, or the README says why not', async () => {
