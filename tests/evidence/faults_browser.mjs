@@ -3,8 +3,8 @@
 //
 //     npm run evidence faults_browser [again] [every]
 //
-// After `npm run build` and `cargo build --release`. A spread of points takes a quarter of an hour on two cores, every one some hours. What is done is kept in
-// target/faults_browser.json, and the next run goes on behind it; `again` begins anew. Results go to faults_browser.md beside this file.
+// After `npm run build` and `cargo build --release`. A spread of points takes a quarter of an hour on two cores, every one some hours. What is done is
+// kept in target/faults_browser.json, and the next run goes on behind it; `again` begins anew. Results go to faults_browser.md beside this file.
 
 import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
@@ -132,10 +132,11 @@ function report(revision, version, rows) {
   const total = ['all', '', ...[2, 3, 4, 5, 6].map((column) => cells.reduce((sum, row) => sum + row[column], 0))];
   return `# Faults of the device, in a browser
 
-What happens in ${version} on SwiftShader when an allocation (a buffer or a pipeline) is refused or invalid, or the device is destroyed, at each point (allocation, write,
-submit, read), in turn or at a spread of them: \`npm run evidence faults_browser\`, commit ${revision}. A model of two small layers on a device with no feature and default limits. A run gives the same
-ids as without a fault, or one typed error, and the next call (of a load: the next load) gives the same; anything else ends the run, so that the last column is 0. Every
-${FOR_GOOD}th loss is tried for good, too: from that point on each device is destroyed.
+What happens in ${version} on SwiftShader when an allocation (a buffer or a pipeline) is refused or invalid, or the device is destroyed, at points
+(allocation, write, submit, read) of which a spread or every one is tried: \`npm run evidence faults_browser\`, commit ${revision}. A model of two
+small layers on a device with no feature and default limits. A run gives the same ids as without a fault, or one typed error, and the next call (of a load:
+the next load) gives the same; anything else ends the run, so that the last column is 0. Every ${FOR_GOOD}th loss is tried for good, too: from that point on each
+device is destroyed. A life after the first allocates nothing.
 
 ${[head, head.map(() => '---'), ...cells, total].map(line).join('\n')}
 `;
