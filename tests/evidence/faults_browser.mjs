@@ -84,7 +84,8 @@ async function play(Kitfox, { collect }, { url, what, fault, first, most, second
   const came = [];
   // A typed error, after which a next call or load gives the same; or the same at once.
   const outcome = async (place, work, next) => {
-    const code = await work().then((got) => (got === want ? 'same' : `other: ${got}`), ({ code, message }) => (code === undefined ? `no code: ${message}` : code));
+    const failed = ({ code, message }) => code ?? `no code: ${message}`;
+    const code = await work().then((got) => (got === want ? 'same' : `other: ${got}`), failed);
     const allowed = fault === 'lost' ? ['same', 'device-lost'] : ['same', 'out-of-memory', 'gpu'];
     if (!allowed.includes(code)) throw new Error(`${place}: ${code}, not ${want}`);
     came.push(code);
@@ -149,7 +150,7 @@ await main(async () => {
   const every = words.includes('every');
   const revision = (await run('git', ['rev-parse', '--short', 'HEAD'], { quiet: true })).trim();
   const kept = existsSync(KEPT) ? JSON.parse(await readFile(KEPT, 'utf8')) : { revision, every, rows: [] };
-  if (kept.revision !== revision || kept.every !== every) throw new Error(`${KEPT} is of another commit (${kept.revision}) or spread: begin anew with again`);
+  if (kept.revision !== revision || kept.every !== every) throw new Error(`${KEPT} is of commit ${kept.revision} or another spread: begin anew with again`);
   const server = await serveDeep(MODEL, 2, { bytes: true });
   const browser = await chromium();
   try {
