@@ -7,7 +7,7 @@
 
 use super::fault::captured;
 use super::inject::Point;
-use super::memory::{Answer, Memory, Scopes};
+use super::memory::{Answer, Memory, OwnBuffer, Scopes};
 use super::pipeline::{Pipeline, params_bytes, pipelines};
 use super::{Gpu, memory, nudge, oneshot};
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ struct QueuedCopy {
 
 /// A buffer for reading back, and what its scopes will say as long as nobody has asked.
 struct Staging {
-    buffer: wgpu::Buffer,
+    buffer: OwnBuffer,
     made: Option<Answer>,
 }
 
@@ -81,10 +81,12 @@ struct Staging {
 pub struct Executor {
     gpu: Gpu,
     program: Program,
-    storage: Vec<wgpu::Buffer>,
+    storage: Vec<OwnBuffer>,
     /// By buffer: its index in `storage`; `None` for scratch that no dispatch binds.
     place: Vec<Option<usize>>,
-    step: wgpu::Buffer,
+    step: OwnBuffer,
+    /// Of all dispatches; the bind groups have windows of it.
+    params: OwnBuffer,
     pipelines: Vec<Rc<Pipeline>>,
     graphs: Vec<Vec<Task>>,
     /// Buffers for reading back that are not in use now.
@@ -128,6 +130,7 @@ impl Executor {
             storage,
             place,
             step,
+            params,
             pipelines: Vec::new(),
             graphs: Vec::new(),
             staging: RefCell::new(staging),
@@ -135,12 +138,12 @@ impl Executor {
             counters: Cell::new(counters),
             gpu,
         };
-        executor.resolve(program, &params, &params_at).await?;
+        executor.resolve(program, &params_at).await?;
         Ok(executor)
     }
 
     /// Makes the pipelines and bind groups of all graphs.
-    async fn resolve(&mut self, program: &Program, params: &wgpu::Buffer, params_at: &HashMap<&[u32], u64>) -> Result<()> {
+    async fn resolve(&mut self, program: &Program, params_at: &HashMap<&[u32], u64>) -> Result<()> {
         let (mut known, mut wanted) = (HashMap::new(), Vec::new());
         for dispatch in program.graphs.iter().flat_map(|graph| &graph.dispatches) {
             known.entry((dispatch.kernel.name, &dispatch.variant)).or_insert_with(|| {
@@ -154,7 +157,7 @@ impl Executor {
             let tasks = graph.dispatches.iter().map(|dispatch| {
                 let pipeline = known[&(dispatch.kernel.name, &dispatch.variant)];
                 let at = params_at.get(&dispatch.params[..]).copied();
-                Task { pipeline, bind_group: self.bind_group(pipeline, dispatch, params, at), grid: dispatch.grid }
+                Task { pipeline, bind_group: self.bind_group(pipeline, dispatch, at), grid: dispatch.grid }
             });
             let tasks = tasks.collect();
             if let Some(error) = scopes.close(None).await {
@@ -166,7 +169,7 @@ impl Executor {
         self.gpu.check("setup")
     }
 
-    fn bind_group(&self, pipeline: usize, dispatch: &Dispatch, params: &wgpu::Buffer, params_at: Option<u64>) -> wgpu::BindGroup {
+    fn bind_group(&self, pipeline: usize, dispatch: &Dispatch, params_at: Option<u64>) -> wgpu::BindGroup {
         let window = |buffer, offset, bytes| {
             wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: NonZeroU64::new(bytes) })
         };
@@ -177,7 +180,7 @@ impl Executor {
         });
         let mut entries: Vec<_> = storage.collect();
         if let Some(at) = params_at {
-            let resource = window(params, at, params_bytes(dispatch.params.len()));
+            let resource = window(&self.params, at, params_bytes(dispatch.params.len()));
             entries.push(wgpu::BindGroupEntry { binding: PARAMS_BINDING, resource });
         }
         if dispatch.kernel.uses_step {
@@ -439,14 +442,6 @@ impl Executor {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
-    }
-}
-
-impl Drop for Executor {
-    /// A browser frees a buffer that is dropped when its garbage is collected, which knows nothing of a GPU's memory.
-    fn drop(&mut self) {
-        let staging = self.staging.get_mut().iter().map(|staging| &staging.buffer);
-        self.storage.iter().chain(staging).chain([&self.step]).for_each(wgpu::Buffer::destroy);
     }
 }
 

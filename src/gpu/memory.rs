@@ -6,6 +6,7 @@ use super::inject::{Fault, Point};
 use crate::error::{Error, Result};
 use crate::graph::{Buffer, Program};
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -65,15 +66,33 @@ pub(super) fn settled(answer: &mut Answer) -> Option<bool> {
     }
 }
 
+/// A buffer that is freed when it is dropped. A browser frees one that is only dropped when its garbage is collected, which knows nothing of a
+/// GPU's memory.
+pub(super) struct OwnBuffer(wgpu::Buffer);
+
+impl Deref for OwnBuffer {
+    type Target = wgpu::Buffer;
+
+    fn deref(&self) -> &wgpu::Buffer {
+        &self.0
+    }
+}
+
+impl Drop for OwnBuffer {
+    fn drop(&mut self) {
+        self.0.destroy();
+    }
+}
+
 /// Makes a buffer; the caller has scopes open, to which the error belongs that may come beside it.
-pub(super) fn create(gpu: &Gpu, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> (wgpu::Buffer, Option<wgpu::Error>) {
+pub(super) fn create(gpu: &Gpu, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> (OwnBuffer, Option<wgpu::Error>) {
     // No device takes these two together.
     const REFUSED: wgpu::BufferUsages = wgpu::BufferUsages::MAP_READ.union(wgpu::BufferUsages::STORAGE);
     let fault = gpu.pass(Point::Buffer);
     let usage = if fault.is_some() { REFUSED } else { usage };
     let descriptor = wgpu::BufferDescriptor { label: Some(name), size: bytes, usage, mapped_at_creation: false };
     let refusal = (fault == Some(Fault::OutOfMemory)).then(no_room);
-    (gpu.device.create_buffer(&descriptor), refusal)
+    (OwnBuffer(gpu.device.create_buffer(&descriptor)), refusal)
 }
 
 /// A refusal of memory, as wgpu reports it.
@@ -94,7 +113,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Creates a buffer; whether it could be had is told by [`Memory::settle`].
-    pub(super) fn buffer(&mut self, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    pub(super) fn buffer(&mut self, name: &str, bytes: u64, usage: wgpu::BufferUsages) -> OwnBuffer {
         let scopes = Scopes::open(&self.gpu.device);
         let (buffer, refusal) = create(self.gpu, name, bytes, usage);
         self.pending.push((name.to_owned(), bytes, scopes.close(refusal)));
